@@ -17,7 +17,7 @@ from isocost.cli.commands import main
 from isocost.compare import asked
 from isocost.compare.evaluations.files import read
 from isocost.compare.evaluations.judge import compare_evaluations
-from isocost.compare.on_disk import compare_on_disk
+from isocost.compare.folders import compare_on_disk
 from isocost.errors import UserError
 from isocost.stats import paired
 

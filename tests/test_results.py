@@ -33,7 +33,8 @@ from isocost.steps import api, kinds
 from isocost.steps.events import SILENT, Evaluated, Observer, Started, Warned
 from isocost.steps.look.evaluate import EvaluationResult, ModelEvaluation, evaluate
 from isocost.steps.look.listing import Listing, RunRow
-from isocost.steps.outside.trainer_profile import TrainerProfile
+from isocost.steps.outside.trainer import TrainerProfile
+from isocost.steps.quickstart import QuickstartResult
 from isocost.steps.settings import setting_with
 from isocost.steps.study import StudyRecord
 from isocost.steps.training.audit import AuditResult, audit
@@ -44,7 +45,6 @@ from isocost.steps.training.plans import PilotPlanResult, PlanOptions, PlanResul
 from isocost.steps.training.profile import ProfileCost, ProfileResult, profile
 from isocost.steps.training.single import RunCost, RunEnd, train_one
 from isocost.steps.training.train import ForecastResult, TrainResult, train
-from isocost.steps.training.whole import QuickstartResult
 from isocost.worlds.setting import Setting
 from trees import sources
 

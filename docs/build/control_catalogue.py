@@ -99,8 +99,8 @@ def _peers() -> str:
     i, (ours, theirs), (low, high) = learned["samples_over_sb3"], learned["seeds"], learned["bar"]
     return (f"Speed over that of SAC in JAX, stacked by `vmap`, by `python -m bench.control_jax`: {rows}.\n\n"
             f"**Learning**: samples to a return of {learned['wanted']:g}, as a ratio to those of SB3's SAC, by "
-            f"`python -m experiments.control.same_learner`, {ours} and {theirs} seeds: {i['value']:.2f} "
-            f"[{i['low']:.2f}, {i['high']:.2f}] (aim: inside [{low}, {high}], "
+            f"`python -m experiments.control.same_learner` (commit 4088ddf0), {ours} and {theirs} seeds: "
+            f"{i['value']:.2f} [{i['low']:.2f}, {i['high']:.2f}] (aim: inside [{low}, {high}], "
             f"{'reached' if learned['inside'] else 'missed'}).")
 
 
@@ -145,7 +145,7 @@ def _lock() -> str:
     record = _record("control_lock")
     off = max(r["share_of_the_value_under_uniform_actions"] for r in record["rows"] if r["steps"] > 1)
     as_claimed = "as claimed" if record["holds"] else "not as claimed"
-    return (f"Exact, by `python -m experiments.control.lock`: {record['claim']}, {as_claimed} "
+    return (f"Exact, by `python -m experiments.control.lock` (commit 4088ddf0): {record['claim']}, {as_claimed} "
             f"in {len(record['rows'])} settings where all actions are right; where actions are uniform, n > 1 "
             f"converges to at most {off:.0%} of the value.")
 

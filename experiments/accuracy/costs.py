@@ -69,8 +69,8 @@ def section(r: Record) -> str:
                           "90 % intervals hold"], sessions)
         + "\nNo session was made on an idle machine with its load recorded: one was quiet by its even times, but its"
         " version of isocost did not record the load, and the others shared two cores with other programs.\n\n"
-        f"`python experiments/bills.py {' '.join(r['folders'])} --sweeps --out experiments/results/bills.json`, where"
-        " each folder holds the studies of a session; they are not in the repository\n"
+        f"`python experiments/bills.py {' '.join(r['folders'])} --sweeps --out experiments/results/bills.json`"
+        " of commit 4088ddf0, where each folder holds the studies of a session; they are not in the repository\n"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import Sectioned, given, json_option, model_options, reported
+from isocost.cli.options import Sectioned, given, json_option, model_options, refuse_others, reported
 from isocost.errors import UserError
 
 ALONE = ("pass_rate", "study", "reward_scale")      # options of the audit of a reward alone
@@ -42,9 +42,8 @@ def doctor(
         raise UserError(f"{unused[0]} is for a reward alone: give --reward and no model")
     from isocost.doctor import at_a_service, diagnose
 
-    if model and at_a_service(model) and (
-            unused := [written for name, written in given().items() if name not in OF_SERVICE]):
-        raise UserError(f"{unused[0]} has no use with a model that a service trains: leave it out")
+    if model and at_a_service(model):
+        refuse_others(given(), OF_SERVICE, "has no use with a model that a service trains: leave it out")
     found = diagnose(model=model, **asked, observer=shown)
     return found, 0 if found.sound else 3
 
@@ -54,8 +53,8 @@ def _doctor_of_reward(asked: dict[str, Any], scale: str | None, **more: Any) -> 
     from isocost.steps.outside.importing import scale_of
 
     taken = ("verifier", "data", "limit", "skip_broken", "system")
-    if unused := [w for name, w in given().items() if name not in (*taken, *ALONE, "as_json")]:
-        raise UserError(f"{unused[0]} has no use for a reward alone: leave it out, or name a model to check with it")
+    refuse_others(given(), (*taken, *ALONE, "as_json"),
+                  "has no use for a reward alone: leave it out, or name a model to check with it")
     named = {k: asked[k] for k in taken[1:]}
     found = diagnose_reward(asked["verifier"], scale=scale_of(scale) or (0.0, 1.0), **named, **more)
     return found, 0 if found.sound else 3

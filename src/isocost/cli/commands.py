@@ -36,6 +36,7 @@ from isocost.cli.options import (
     launched,
     model_options,
     priced,
+    refuse_others,
     reported,
     samples_said,
     server_limits,
@@ -166,8 +167,7 @@ def profile(
         from isocost.steps.outside.importing import scale_of
         from isocost.steps.training.stored import profile_completions
 
-        if unused := [written for name, written in given().items() if name not in STORED]:
-            raise UserError(f"{unused[0]} has no use with --completions, which were sampled before: leave it out")
+        refuse_others(given(), STORED, "has no use with --completions, which were sampled before: leave it out")
         asked["scale"] = scale_of(asked["scale"])
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
@@ -442,8 +442,7 @@ def evaluate(
     if run is not None:
         if (found := measured(run, samples if "samples" in given() else None, given())) is not None:
             return found
-        if unused := [option for name, option in given().items() if name not in OF_RUN]:
-            raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
+        refuse_others(given(), OF_RUN, "is for a model: a run is measured with its own settings. Leave it out")
         return evaluate(run, samples=samples, base=base, data=asked["data"], strategy=strategy, truth=asked["truth"],
                         observer=shown)
     if base or not (asked["data"] or asked["env"]):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isocost.cli.options import site_of
+from isocost.cli.options import refuse_others, site_of
 from isocost.errors import UserError
 from isocost.steps.events import Observer
 
@@ -25,7 +25,7 @@ def compared(
     from isocost.compare import steps
     from isocost.compare.control import are_control, compare_control
     from isocost.compare.design import Conditions
-    from isocost.compare.on_disk import LOG, compare_on_disk, kind_of
+    from isocost.compare.folders import LOG, compare_on_disk, kind_of
     from isocost.compare.terms import are_on_disk
 
     site, unit, pilot, log = site_of(asked), asked.pop("unit"), asked.pop("pilot"), asked.pop("log")
@@ -48,17 +48,15 @@ def compared(
     if log is not None and not are_on_disk(arms):
         raise UserError("--log counts comparisons of what is on disk: name folders of runs, logs or evaluation files")
     if are_on_disk(arms) and are_control(arms):
-        if unused := [option for name, option in given.items() if name not in OF_CONTROL]:
-            raise UserError(f"{unused[0]} has no use for runs of control: leave it out")
+        refuse_others(given, OF_CONTROL, "has no use for runs of control: leave it out")
         return compare_control(arms, asked["seed"])
     if are_on_disk(arms):
         if seeds is not None:
             raise UserError(f"--pilot {seeds} trains methods, and {arms[0]} is on disk: give --pilot the folder that "
                             "holds a folder of runs for each arm")
         read = READS + (SIZES if any(kind_of(Path(a)) is LOG for a in arms) else ())
-        if unused := [option for name, option in given.items() if name not in read]:
-            raise UserError(f"{unused[0]} is for methods, which are trained; what is on disk is compared as it is: "
-                            "leave it out, or name methods")
+        refuse_others(given, read, "is for methods, which are trained; what is on disk is compared as it is: leave it "
+                                   "out, or name methods")
         metric = asked["metric"] if "metric" in given else ""
         sizes = {"n": asked["rollouts"], "B": asked["groups"]}
         return compare_on_disk(arms, unit=unit, metric=metric, log=log, sizes=sizes,
@@ -84,7 +82,6 @@ def _seeds(pilot: str | None, given: Mapping[str, str], dry_run: bool) -> int | 
         raise UserError("--dry-run trains nothing, and --pilot trains: leave one of them out")
     if pilot.isdecimal():
         return int(pilot)
-    if unused := [option for name, option in given.items() if name not in PILOTED]:
-        raise UserError(f"{unused[0]} has no use where an earlier pilot is read: leave it out, or give --pilot a "
-                        "number of seeds, such as --pilot 4")
+    refuse_others(given, PILOTED, "has no use where an earlier pilot is read: leave it out, or give --pilot a number "
+                                  "of seeds, such as --pilot 4")
     return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import POSITIVE, SOME, counts, several
+from isocost.cli.options import POSITIVE, SOME, counts, refuse_others, several
 from isocost.errors import UserError
 from isocost.steps.events import Observer
 
@@ -35,8 +35,7 @@ def imported(task: str, asked: Mapping[str, Any], given: Mapping[str, str], obse
     """The import of logs of control with these options, of which `given` were given."""
     from isocost.steps.control.logs import import_control
 
-    if wrong := next((option for name, option in given.items() if name not in OF_IMPORT), None):
-        raise UserError(f"{wrong} has no use with --control: settings of the runs go into the table arms.csv")
+    refuse_others(given, OF_IMPORT, "has no use with --control: settings of the runs go into the table arms.csv")
     return import_control(asked["sources"], asked["out"] or Path("studies") / "imported-control", task,
                           trainer=asked["source"], columns=asked["columns"], observer=observer)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from isocost.cli.options import SOME, json_option, reported, several
+from isocost.cli.options import SOME, json_option, refuse_others, reported, several
 from isocost.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,14 +64,10 @@ def collect(task: str, shown: Any, **asked: Any) -> Any:
 
 def trained(method: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer) -> Any:
     """Train with these options, of which `given` were given; None without --control, whose options are taken out.
-
-    Raises UserError for options that have no use with it, or without it.
-    """
+    Raises UserError for options that have no use with it, or without it."""
     from isocost.steps.control.single import ControlOptions, train_control
 
-    unused = [text for name, text in given.items() if name not in (*OWN, *SHARED)]
-    if unused:
-        raise UserError(f"{unused[0]} has no use with --control: leave it out")
+    refuse_others(given, (*OWN, *SHARED), "has no use with --control: leave it out")
     wanted = {f.name: asked[f.name] for f in fields(ControlOptions)
               if asked.get(f.name) is not None and (f.name != "evaluations" or f.name in given)}
     return train_control(method, asked["control"], ControlOptions(**{"budget": None, **wanted}), asked["out"],
@@ -93,6 +89,6 @@ def measured(run: Path, samples: int | None, given: Mapping[str, str]) -> Any:
 
     if not are_control([run]):
         return None
-    if unused := [text for name, text in given.items() if name not in ("run", "samples", "as_json")]:
-        raise UserError(f"{unused[0]} has no use with a run of control: it is measured on fresh episodes of its task")
+    refuse_others(given, ("run", "samples", "as_json"), "has no use with a run of control: it is measured on fresh "
+                                                        "episodes of its task")
     return evaluate_control(run, **({} if samples is None else {"episodes": samples}))

@@ -25,6 +25,7 @@ from isocost.cli.options import (
     json_option,
     numbers,
     priced,
+    refuse_others,
     reported,
     server_limits,
     server_options,
@@ -38,16 +39,13 @@ BEGIN = {"trainer": "isocost.cli.trainer", "strategies": "isocost.cli.test_time"
 
 def begun(asked: Mapping[str, Any], given: Mapping[str, str]) -> Callable[[Path, Any], Any] | None:
     """The profile of a study of another kind, as a function of the study's folder and an observer, where one of `BEGIN`
-    was given; else None. `given` are the options that the user gave, as they are written.
-
-    Raises UserError for an option that this kind does not take.
-    """
+    was given; else None. `given` are the options that the user gave, as they are written. Raises UserError for an
+    option that this kind does not take."""
     for name, module in BEGIN.items():
         if asked[name] is None:
             continue
         kind = import_module(module)
-        if (wrong := next((option for own, option in given.items() if own not in kind.TAKES), None)) is not None:
-            raise UserError(f"{wrong} has no use with {given[name]}: {kind.FOR}")
+        refuse_others(given, kind.TAKES, f"has no use with {given[name]}: {kind.FOR}")
         return lambda out, observer: kind.profiled(out, asked[name], asked, given, observer)
     return None
 

@@ -13,7 +13,7 @@ import select
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
 from math import inf
@@ -331,10 +331,8 @@ def study_in(folder: Path) -> StudyRecord:
 
 def reported(f: Callable) -> Callable:
     """Decorates a command. What it returns is printed as text, or with --json as JSON; the result's `exit_code` is the
-    command's, unless it returns (result, code). A command that takes `shown` is given the observer.
-
-    A user's mistake is one line and exit code 2; a signal prints the command that continues.
-    """
+    command's, unless it returns (result, code). A command that takes `shown` is given the observer. A user's mistake is
+    one line and exit code 2; a signal prints the command that continues."""
     takes = inspect.signature(f).parameters
 
     @wraps(f)
@@ -389,6 +387,12 @@ def given() -> dict[str, str]:
     context = click.get_current_context()
     written = {p.name: p.opts[0] for p in context.command.params if p.name is not None}
     return {k: v for k, v in written.items() if context.get_parameter_source(k) is ParameterSource.COMMANDLINE}
+
+
+def refuse_others(given: Mapping[str, str], takes: Collection[str], why: str) -> None:
+    """Raises UserError for an option that was `given` and is none of those that are taken: it, as written, and why."""
+    if wrong := next((written for name, written in given.items() if name not in takes), None):
+        raise UserError(f"{wrong} {why}")
 
 
 def samples_said(asked: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from isocost.cli.options import ANY, SOME, counts, server_limits, several
+from isocost.cli.options import ANY, SOME, counts, refuse_others, server_limits, several
 from isocost.errors import UserError
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def profiled(
     )
     if asked["completions"] is None:
         return profile_live(out, setting_of(asked), compared, limits=server_limits(dict(asked)), observer=observer)
-    if wrong := next((option for name, option in given.items() if name not in STORED), None):
-        raise UserError(f"{wrong} has no use with --completions, which were sampled before: leave it out")
+    refuse_others(given, STORED, "has no use with --completions, which were sampled before: leave it out")
     return profile_stored(
         out, asked["completions"], compared, mapped_of(asked["columns"]), model=asked["model"],
         scale=scale_of(asked["scale"]), skip_broken=asked["skip_broken"],

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isocost.cli.options import refuse_others, site_of
 from isocost.errors import UserError
 from isocost.runs.launch.site import Site
 from isocost.steps.events import Observer
-from isocost.steps.outside.trainer_profile import TrainerProfile
 
 ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json",
@@ -33,9 +33,8 @@ def compared(
     from isocost.compare.trainer import compare_trainer, pilot_trainer, plan_trainer_comparison
     from isocost.steps.outside.importing import mapped_of
 
-    wrong = next((option for name, option in given.items() if name not in (*COMPARED, *SHARED)), None)
-    if wrong is not None:
-        raise UserError(f"{wrong} has no use with --trainer: model, problems, reward and method are your script's")
+    refuse_others(given, (*COMPARED, *SHARED), "has no use with --trainer: model, problems, reward and method are your "
+                                               "script's")
     options = {k: asked[k] for k in COMPARED if k != "arms" and (k in given or k in ("budget", "seed"))}
     options |= {k: int(options[k]) for k in ("held_out",) if k in options}
     options["columns"] = mapped_of(asked["columns"])
@@ -48,9 +47,8 @@ def compared(
 
 def profiled(
     out: Path, text: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer
-) -> TrainerProfile:
+) -> Any:
     """The profile of the trainer `text` with these options, of which `given` were given."""
-    from isocost.cli.options import site_of
     from isocost.steps.outside.importing import mapped_of, scale_of
     from isocost.steps.outside.settle import trainer_of
     from isocost.steps.outside.trainer import GROUPS, profile_trainer

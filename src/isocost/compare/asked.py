@@ -28,9 +28,7 @@ def rate(k: int) -> float:
 
 def ask(log: Path, question: str, words: str) -> tuple[float, int]:
     """The error rate of a question and its number in the log, from 1; a new one is written down before it is answered.
-
-    `question` is a digest of all that is compared, `words` say it. Raises UserError for a file that is no such log.
-    """
+    `question` is a digest of all that is compared, `words` say it. Raises UserError for a file that is no such log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with locked(log.parent):
         known = [x.get("question") for x in jsonfile.read_lines(log, lambda _: dict[str, Any])]

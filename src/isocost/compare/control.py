@@ -39,10 +39,8 @@ class ControlArm:
 
 @dataclass(frozen=True)
 class ControlComparison(Result):
-    """Arms of control runs, compared at the samples and FLOP that all of them spent.
-
-    `wanted` is the largest return that half of the runs of every arm reach; the ratios are of samples to it.
-    """
+    """Arms of control runs, compared at the samples and FLOP that all of them spent. `wanted` is the largest return
+    that half of the runs of every arm reach; the ratios are of samples to it."""
 
     wanted: float
     samples: float
@@ -79,7 +77,6 @@ class ControlComparison(Result):
                 Row("verdict", said[self.exit_code])]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {**asdict(self), "exit_code": self.exit_code}
 
 
@@ -90,10 +87,8 @@ def are_control(folders: Sequence[str | Path]) -> bool:
 
 
 def compare_control(folders: Sequence[str | Path], seed: int = 0) -> ControlComparison:
-    """Compare folders of control runs, each an arm, at the samples that all of its runs took.
-
-    Raises UserError for an arm without an evaluated run, with several settings, or of another task.
-    """
+    """Compare folders of control runs, each an arm, at the samples that all of its runs took. Raises UserError for an
+    arm without an evaluated run, with several settings, or of another task."""
     labels = labels_of([str(f) for f in folders])
     files = [[RunFiles(r) for r in find_runs(Path(f))] for f in folders]
     arms: dict[str, list[ReturnCurve]] = {}

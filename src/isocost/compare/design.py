@@ -207,8 +207,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], common: Conditions, *,
     `samples` completions. With `own_sizes` an arm has its method's n and B instead of those in `common`. Runs cost, and
     are evaluated at, multiples of every arm's n B, or of the largest n B if the budget is too small for that.
 
-    Raises:
-        UserError: for a budget that is too small, or in a unit that cannot stop a run.
+    Raises UserError for a budget that is too small, or in a unit that cannot stop a run.
     """
     labels, spend, shared = labels_of(arms), common.spend, common.arm
     if spend.unit not in UNITS:
@@ -284,20 +283,15 @@ def arm_prices(recipe: Recipe, known: Mapping[str, Any]) -> Prices:
 
 
 def arm_of(name: str, shared: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
-    """The method and the settings of an arm named METHOD or METHOD@SEAM.NAME=VALUE,SEAM.NAME=VALUE.
-
-    `shared` are the settings of all arms; an arm's own override them. Raises UserError for one without a value.
-    """
+    """The method and the settings of an arm named METHOD or METHOD@SEAM.NAME=VALUE,SEAM.NAME=VALUE. `shared` are the
+    settings of all arms; an arm's own override them. Raises UserError for one without a value."""
     method, own = methods.parted(name)
     return method, {**(shared or {}), **settings_of(own.split(",") if own else (), name)}
 
 
 def labels_of(names: Sequence[str]) -> list[str]:
-    """Short names for arms: the last part of each path, or the whole path if two are alike.
-
-    Raises:
-        UserError: for an arm that is given twice.
-    """
+    """Short names for arms: the last part of each path, or the whole path if two are alike. Raises UserError for an arm
+    that is given twice."""
     short = [_short(n) for n in names]
     out = short if len(set(short)) == len(short) else [str(n).replace("/", "_") for n in names]
     if len(set(out)) < len(out):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 from isocost.compare.asked import ALPHA, ask
 from isocost.compare.design import labels_of
+from isocost.compare.evaluations.files import evaluations_in, is_evaluation
+from isocost.compare.evaluations.judge import EvaluationComparison, compare_evaluations
 from isocost.compare.judge import MARGIN, SHARES, compare
 from isocost.compare.results import FolderComparison
 from isocost.errors import UserError
@@ -21,6 +24,7 @@ from isocost.runs.measure import TRAINING
 from isocost.runs.source import RunLog
 from isocost.screen.words import counted
 from isocost.steps.folder import StudyFolder, writing
+from isocost.steps.outside.importing import import_logs, mapped_of
 from isocost.units import compared
 
 LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
@@ -40,9 +44,8 @@ def compare_folders(
     is kept in `out/comparison.json`. With `log`, the question is counted there, and answered at its error rate
     (`isocost.compare.asked`). Learning-rate probes and edge runs in the folders are left out.
 
-    Raises:
-        UserError: if a folder holds no run, or runs of several arms; if the runs are not measured alike, or a record
-            does not hold the cost in `unit`; and in the cases of `isocost.compare.judge.compare`.
+    Raises UserError if a folder holds no run, or runs of several arms; if the runs are not measured alike, or a record
+    does not hold the cost in `unit`; and in the cases of `isocost.compare.judge.compare`.
     """
     paths = [Path(f) for f in folders]
     labels = labels_of([str(f) for f in paths])
@@ -135,3 +138,43 @@ def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping
         notes.append("the records do not show whether each arm's learning rate was tuned, nor with what budget: "
                      "`isocost compare METHOD METHOD` tunes it for every arm alike")
     return notes
+
+
+RUNS, LOG, EVALUATION = "a folder of runs", "a log of another trainer", "an evaluation file"
+
+
+def kind_of(arm: Path) -> str:
+    """Whether an arm is runs, another trainer's log (a file or a folder), or evaluations (likewise)."""
+    if arm.is_file():
+        return EVALUATION if is_evaluation(arm) else LOG
+    if find_runs(arm):
+        return RUNS
+    return EVALUATION if evaluations_in(arm) else LOG
+
+
+def compare_on_disk(
+    arms: Sequence[str | Path], *, unit: str = "rollouts", metric: str = "", seed: int = 0,
+    columns: Sequence[str] = (), sizes: Mapping[str, int | None] | None = None, **judged: Any,
+) -> FolderComparison | EvaluationComparison:
+    """Judge what is on disk: runs and logs at equal cost, evaluations problem by problem.
+
+    The arguments are those of `isocost.compare.folders.compare_folders` and
+    `isocost.compare.evaluations.judge.compare_evaluations`, **judged those of both: margin, log and out. `columns` are
+    NAME=COLUMN, as for `isocost import`. A log is imported for the comparison only; `sizes` are its n and B where it
+    lacks them. Raises UserError for arms of which some are evaluations and some are not, and as those two do.
+    """
+    kinds = {str(a): kind_of(Path(a)) for a in arms}
+    if EVALUATION in kinds.values():
+        other = next((a for a, kind in kinds.items() if kind != EVALUATION), None)
+        if other is not None:
+            one = next(a for a, kind in kinds.items() if kind == EVALUATION)
+            raise UserError(f"{one} is {EVALUATION} and {other} is {kinds[other]}: all arms must be of one kind")
+        return compare_evaluations(arms, metric=metric, columns=mapped_of(columns), **judged)
+    labels, given = labels_of([str(a) for a in arms]), sizes or {}
+    with tempfile.TemporaryDirectory(prefix="isocost-") as made:
+        folders = []
+        for label, arm in zip(labels, arms, strict=True):
+            if kinds[str(arm)] == LOG:
+                import_logs([arm], Path(made) / label, columns=columns, study=True, n=given.get("n"), B=given.get("B"))
+            folders.append(Path(made) / label if kinds[str(arm)] == LOG else Path(arm))
+        return compare_folders(folders, unit=unit, metric=metric or PASS, seed=seed, **judged)

@@ -122,12 +122,9 @@ class ArmReward:
 
 @dataclass(frozen=True)
 class Comparison(Plain):
-    """The answers and verdicts of a comparison.
-
-    Every run is read at `cost`, in `unit`. `margin` is in reward. `best` is the arm that is better than every other,
-    None if there is none. `alike` is the correlation between runs of one seed over pairs of arms (None: no seed in
-    common). `missing` are notes on what the records lack.
-    """
+    """The answers and verdicts of a comparison. Every run is read at `cost`, in `unit`. `margin` is in reward. `best`
+    is the arm that is better than every other, None if there is none. `alike` is the correlation between runs of one
+    seed over pairs of arms (None: no seed in common). `missing` are notes on what the records lack."""
 
     unit: str
     cost: float
@@ -169,9 +166,8 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
     where errors are controlled over more than this comparison (`isocost.compare.many`). Else `shares` are the error
     rates of the three questions.
 
-    Raises:
-        UserError: for fewer than two arms, an arm without runs, a seed twice in one arm, arms evaluated on different
-            problems, or a run whose first evaluation is at more than 1.5 times `cost`.
+    Raises UserError for fewer than two arms, an arm without runs, a seed twice in one arm, arms evaluated on different
+    problems, or a run whose first evaluation is at more than 1.5 times `cost`.
     """
     _check(arms)
     whole, short = _whole(arms, cost)
@@ -387,9 +383,7 @@ def rising(y: ndarray) -> ndarray:
 
 def reached(track: Track, levels: ndarray, upto: float = inf) -> ndarray:
     """ln cost (L,) at which a run first reaches these rewards (L,), by isotonic regression up to a cost; NaN if never.
-
-    Linear in ln cost between evaluations; linear in cost from the base to the first evaluation.
-    """
+    Linear in ln cost between evaluations; linear in cost from the base to the first evaluation."""
     use = track.cost <= upto
     x, y = track.cost[use], track.reward[use]
     if upto < track.end:

@@ -22,11 +22,9 @@ RATE = 0.1          # expected share of accepted differences that are false
 
 @dataclass(frozen=True)
 class Change:
-    """One method against its parent.
-
-    `means` are the mean rewards of the method and its parent at `cost`, in the wave's unit. `verdict` is `better`,
-    `worse`, `same` or `cannot tell`; `by` is the question that decided. `runs` are the numbers of runs that counted.
-    """
+    """One method against its parent. `means` are the mean rewards of the method and its parent at `cost`, in the wave's
+    unit. `verdict` is `better`, `worse`, `same` or `cannot tell`; `by` is the question that decided. `runs` are the
+    numbers of runs that counted."""
 
     method: str
     parent: str
@@ -45,11 +43,8 @@ class Change:
 
 @dataclass(frozen=True)
 class ChangeSet(Plain):
-    """Every change, in the order given.
-
-    Of `asked` answers `called` were accepted, each at the error rate `alpha`; `rate` is the false discovery rate.
-    `margin` is in reward.
-    """
+    """Every change, in the order given. Of `asked` answers `called` were accepted, each at the error rate `alpha`;
+    `rate` is the false discovery rate. `margin` is in reward."""
 
     unit: str
     margin: float
@@ -80,8 +75,7 @@ def wave(arms: Mapping[str, Sequence[Track]], parents: Mapping[str, str], *, uni
 
     `parents` maps each judged method to an arm. Each pair is read at the largest cost that its own runs reached.
 
-    Raises:
-        UserError: without methods, for a parent without runs, and in the cases of `isocost.compare.judge.compare`.
+    Raises UserError without methods, for a parent without runs, and in the cases of `isocost.compare.judge.compare`.
     """
     if not parents:
         raise UserError("comparing with parents needs at least one method and its parent")

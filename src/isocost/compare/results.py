@@ -53,7 +53,6 @@ class ComparisonPlan(Result):
 
     @property
     def heading(self) -> str:
-        """What is compared."""
         d, sizes = self.design, list(self.design.alike())
         what = f"comparison of {', '.join(d.labels)}" if not d.parents else "method against its parent" if (
             len(d.parents) == 1) else f"{len(d.parents)} methods against their parents"
@@ -90,7 +89,6 @@ class ComparisonPlan(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --dry-run --json` prints it."""
         data = {**self.design.data(), "expected": self.expected.data(), "pricing": self.pricing}
         return dict(finite(data))
 
@@ -106,7 +104,6 @@ class TrainerComparisonPlan(Result):
 
     @property
     def heading(self) -> str:
-        """What is compared."""
         return f"comparison of {', '.join(self.design.labels)}, settings of your trainer: {worded(self.design.arm)}"
 
     def rows(self) -> list[Row]:
@@ -121,7 +118,6 @@ class TrainerComparisonPlan(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --trainer ... --dry-run --json` prints it."""
         return dict(finite(self.design.data()))
 
 
@@ -143,7 +139,6 @@ class MethodComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The answer."""
         return headline(self.comparison)
 
     def rows(self) -> list[Row | Table]:
@@ -152,11 +147,9 @@ class MethodComparison(Result):
 
     @property
     def exit_code(self) -> int:
-        """For scripts: 0 if two arms differ, 3 if all are the same within the margin, else 4."""
         return self.comparison.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: comparison.json, and what `isocost compare --json` prints."""
         data = {**self.comparison.data(), "seal": self.seal, "metric": self.metric, "rates": self.rates,
                 "bill": self.bill}
         return dict(finite(data))
@@ -164,11 +157,9 @@ class MethodComparison(Result):
 
 @dataclass(frozen=True)
 class ParentComparison(Result):
-    """Methods that were trained and judged each against its parent, with a controlled false discovery rate.
-
-    `wave` holds the verdicts: rewards in [0, 1] on the test split, at costs in `wave.unit`. `ended` are notes on runs
-    that did not spend their budget. The other fields are those of `MethodComparison`.
-    """
+    """Methods that were trained and judged each against its parent, with a controlled false discovery rate. `wave`
+    holds the verdicts: rewards in [0, 1] on the test split, at costs in `wave.unit`. `ended` are notes on runs that did
+    not spend their budget. The other fields are those of `MethodComparison`."""
 
     wave: ChangeSet
     rates: Mapping[str, float]
@@ -180,7 +171,6 @@ class ParentComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The methods by verdict."""
         by = {x: [c.method for c in self.wave.changes if c.verdict == x] for x in VERDICTS}
         return "; ".join(f"{'the same' if x == 'same' else x}: {', '.join(names)}" for x, names in by.items() if names)
 
@@ -201,11 +191,9 @@ class ParentComparison(Result):
 
     @property
     def exit_code(self) -> int:
-        """For scripts: 0 if a method differs from its parent, 3 if all are the same within the margin, else 4."""
         return self.wave.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: wave.json, and what `isocost compare --to-parents --json` prints."""
         data = {"schema": records.SCHEMA, **self.wave.data(), "seal": self.seal, "metric": self.metric,
                 "rates": self.rates, "bill": self.bill, "ended": self.ended}
         return dict(finite(data))
@@ -213,11 +201,9 @@ class ParentComparison(Result):
 
 @dataclass(frozen=True)
 class FolderComparison(Result):
-    """Recorded runs that were judged at equal cost, one folder per arm.
-
-    `comparison` holds the answers, at a cost in `comparison.unit`; `counted_in` is that unit's name in text. `file`
-    is the file that keeps them, None if no folder for it was given.
-    """
+    """Recorded runs that were judged at equal cost, one folder per arm. `comparison` holds the answers, at a cost in
+    `comparison.unit`; `counted_in` is that unit's name in text. `file` is the file that keeps them, None if no folder
+    for it was given."""
 
     comparison: Comparison
     counted_in: str
@@ -225,7 +211,6 @@ class FolderComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The answer."""
         return headline(self.comparison, self.counted_in)
 
     def rows(self) -> list[Row | Table]:
@@ -234,11 +219,9 @@ class FolderComparison(Result):
 
     @property
     def exit_code(self) -> int:
-        """For scripts: 0 if two arms differ, 3 if all are the same within the margin, else 4."""
         return self.comparison.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --json` prints it."""
         return dict(finite(self.comparison.data()))
 
 

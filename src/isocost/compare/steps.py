@@ -50,11 +50,9 @@ WARNED = 8              # warnings of the check of problems and reward that are 
 
 def plan_comparison(methods: Sequence[str], *, out: str | Path | None = None, workers: int | None = None,
                     observer: Observer = SILENT, **terms: Any) -> ComparisonPlan:
-    """Design a comparison of methods and estimate its cost; nothing is trained or written.
-
-    Takes the arguments of `compare_methods` and raises the same errors. A few rollouts are sampled to measure their
-    length and speed, unless the design is already sealed in `out`.
-    """
+    """Design a comparison of methods and estimate its cost; nothing is trained or written. Takes the arguments of
+    `compare_methods` and raises the same errors. A few rollouts are sampled to measure their length and speed, unless
+    the design is already sealed in `out`."""
     asked, folder = _asked(methods, out, "", terms)
     return _planned(asked, asked.recipes(), folder, Execution(workers, observer=observer))
 
@@ -136,10 +134,8 @@ def conclude(trials: Trials, setting: Setting, seed: int, lacks: Sequence[str] =
 
 
 def sealed_in(home: StudyFolder, d: Design, expected: Mapping[str, Any], **beside: Any) -> str:
-    """Seal a design in its folder unless it is sealed there; returns the seal.
-
-    Raises UserError if what was sealed was changed since.
-    """
+    """Seal a design in its folder unless it is sealed there; returns the seal. Raises UserError if what was sealed was
+    changed since."""
     if not home.has("compare.json"):
         home.write("compare.json", {"design": d.data(), "expected": expected, **beside, "seal": digest(d.data())})
     return str(_unchanged(home)["seal"])
@@ -188,9 +184,6 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, execution: 
                           *known_before(home, d, asked.setting), tuple(map(tuple, alike)))
 
 
-# planning -----------------------------------------------------------------------------------------------------
-
-
 def _estimated(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting, observer: Observer
                ) -> tuple[list[list[str]], dict[str, Any]]:
     """Which arms are alike (`_same_steps`), and what rollouts cost here (`_priced`); checks problems and reward."""
@@ -205,11 +198,8 @@ def _estimated(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: S
 
 
 def _same_steps(made: Mapping[str, Recipe], shared: Mapping[str, str], like: Sequence[Problem]) -> list[list[str]]:
-    """Groups of arms that take bit-identical first steps in `isocost.worlds.toy`.
-
-    Raises:
-        UserError: for an arm that cannot take a step there; it would fail after other arms were paid for.
-    """
+    """Groups of arms that take bit-identical first steps in `isocost.worlds.toy`. Raises UserError for an arm that
+    cannot take a step there; it would fail after other arms were paid for."""
     from isocost.contract.check import tried
 
     by: dict[str, list[str]] = {}

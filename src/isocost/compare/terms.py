@@ -25,11 +25,8 @@ TWO = "expected at least two methods, such as `isocost compare grpo dapo`, or tw
 
 
 def are_on_disk(arms: Sequence[str]) -> bool:
-    """Whether the arms of a comparison are folders or files that are read, rather than methods.
-
-    Raises:
-        UserError: for a mixture of both, or fewer than two arms on disk.
-    """
+    """Whether the arms of a comparison are folders or files that are read, rather than methods. Raises UserError for a
+    mixture of both, or fewer than two arms on disk."""
     there = [Path(a).exists() and not a.endswith(".py") and ("/" in a or a not in catalogue.names()) for a in arms]
     if all(there) and len(arms) < 2:
         raise UserError(TWO)
@@ -43,11 +40,8 @@ def are_on_disk(arms: Sequence[str]) -> bool:
 
 
 def with_parents(arms: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The arms, with missing parents put first, and the parent of each arm given.
-
-    Raises:
-        UserError: for a method without a parent.
-    """
+    """The arms, with missing parents put first, and the parent of each arm given. Raises UserError for a method without
+    a parent."""
     parents: dict[str, str] = {}
     for arm in arms:
         parent = catalogue.load(catalogue.parted(arm)[0]).CARD.parent
@@ -60,11 +54,8 @@ def with_parents(arms: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
 
 @dataclass(frozen=True)
 class Terms:
-    """The arguments of a comparison of methods, checked: see `compare_methods`.
-
-    `arms` are the methods with missing parents put first, and `parents` the parent of each method that is judged
-    against it.
-    """
+    """The arguments of a comparison of methods, checked: see `compare_methods`. `arms` are the methods with missing
+    parents put first, and `parents` the parent of each method that is judged against it."""
 
     arms: tuple[str, ...]
     parents: Mapping[str, str]
@@ -102,11 +93,8 @@ class Terms:
         return Path("comparisons") / (f"to-parents-{len(self.arms)}-arms" if len(name) > LONG else name)
 
     def recipes(self) -> dict[str, Recipe]:
-        """The recipe of every arm, with one learning rate for all.
-
-        Raises:
-            UserError: for a method or setting that does not exist or does not fit, and for two equal recipes.
-        """
+        """The recipe of every arm, with one learning rate for all. Raises UserError for a method or setting that does
+        not exist or does not fit, and for two equal recipes."""
         made = {}
         for arm in self.arms:
             method, own = arm_of(arm, self.sets)

@@ -114,10 +114,8 @@ class TrainerTerms:
 
 
 def plan_trainer_comparison(arms: Sequence[str], trainer: str, **terms: Any) -> TrainerComparisonPlan:
-    """The design of a comparison of settings of a trainer; nothing is launched or written.
-
-    Takes the `terms` of `compare_trainer` and raises the same errors.
-    """
+    """The design of a comparison of settings of a trainer; nothing is launched or written. Takes the `terms` of
+    `compare_trainer` and raises the same errors."""
     return TrainerComparisonPlan(TrainerTerms.of(arms, trainer, **terms).design())
 
 
@@ -154,11 +152,9 @@ def pilot_trainer(
     arms: Sequence[str], trainer: str, *, pilot: int = SEEDS, out: str | Path | None = None,
     workers: int | None = None, site: Site = HERE, observer: Observer = SILENT, **terms: Any,
 ) -> Gate:
-    """Train a pilot of a comparison of settings of a trainer, and say whether the comparison is decidable.
-
-    Takes the arguments of `compare_trainer`, of the comparison that is planned, and raises the same errors. `pilot` is
-    as in `isocost.compare.steps.pilot_methods`.
-    """
+    """Train a pilot of a comparison of settings of a trainer, and say whether the comparison is decidable. Takes the
+    arguments of `compare_trainer`, of the comparison that is planned, and raises the same errors. `pilot` is as in
+    `isocost.compare.steps.pilot_methods`."""
     asked = TrainerTerms.of(arms, trainer, **terms)
     with _begin(asked, Path(out or asked.folder) / "pilot", Execution(workers, site, observer)) as trials:
         return run_pilot(trials, asked.common.seed, pilot)

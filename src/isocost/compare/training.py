@@ -107,10 +107,8 @@ def from_pilot(home: StudyFolder) -> bool:
 
 
 def measured_noise(home: StudyFolder, d: Design, probes: Mapping[str, Sequence[Job]]) -> dict[str, float] | None:
-    """The standard deviation between probe runs that differ in their seed only, at their end, pooled over arms.
-
-    `sd` in reward on the test split, and its degrees of freedom `dof`; None for probes of one seed.
-    """
+    """The standard deviation between probe runs that differ in their seed only, at their end, pooled over arms. `sd` in
+    reward on the test split, and its degrees of freedom `dof`; None for probes of one seed."""
     by: dict[tuple[str, float], list[Curve]] = {}
     for label, own in probes.items():
         for curve in curves([home.runs / j.name for j in own], d.metric):

@@ -36,10 +36,8 @@ LATE = 1_000_000        # samples after which no tempo still warms up
 
 
 class AgentTrial:
-    """A method on trial: its agent, small, and a stack of three runs on a replay of random actions.
-
-    With `first` it is tried in its updates on a set, before the first sample.
-    """
+    """A method on trial: its agent, small, and a stack of three runs on a replay of random actions. With `first` it is
+    tried in its updates on a set, before the first sample."""
 
     def __init__(self, name: str, first: bool = False):
         self.module, self.first = methods.load(name), first

@@ -94,10 +94,8 @@ PromiseTest = Callable[[Trial], str]   # why it is broken; empty where it is kep
 def check(
     name: str, make_world: Callable[[], World] | None = None, promises: Sequence[PromiseTest] | None = None
 ) -> list[Promise]:
-    """Check a method, by name or path, against every promise (or some). `make_world` opens the world of the trial.
-
-    By default it is the toy world: of dialogues, if a function of the method declares `needs_turns`.
-    """
+    """Check a method, by name or path, against every promise (or some). `make_world` opens the world of the trial. By
+    default it is the toy world: of dialogues, if a function of the method declares `needs_turns`."""
     trial, found = Trial(methods.load(name), make_world), dict[str, Promise]()
     for promise in promises or PROMISES:
         broken = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")

@@ -144,11 +144,9 @@ def refuse(
     recipe: Recipe, *, verifier: str = "", turns: int = 0, shows: Sequence[str] = (), can: frozenset[Can] = LEARNER,
     where: str = "",
 ) -> None:
-    """Raises UserError, with the reason, for a recipe with a value out of its bounds or with a conflict.
-
-    `verifier` is its name and `turns` the limit of a dialogue, if known; `shows` are traits of its advantage that no
-    function declares, but that were observed; `can` is what the learner can do, and `where` names its model.
-    """
+    """Raises UserError, with the reason, for a recipe with a value out of its bounds or with a conflict. `verifier` is
+    its name and `turns` the limit of a dialogue, if known; `shows` are traits of its advantage that no function
+    declares, but that were observed; `can` is what the learner can do, and `where` names its model."""
     used = {seam: list(functions(getattr(recipe, seam))) for seam in SEAMS}
     for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, RunFacts(verifier, turns), shows),
                  *_lacking(used), *_apart(recipe, used), *_beyond(used, can, where)):

@@ -54,10 +54,8 @@ PromiseTest = Callable[[EnvironmentSet, Sequence[Problem]], Coroutine[Any, Any, 
 
 
 class BrokenPromise(Exception):
-    """A promise is broken, for this reason. `mistake` is the same wherever one mistake breaks a promise.
-
-    `of` is the promise that is broken if it is not the one that was being checked.
-    """
+    """A promise is broken, for this reason. `mistake` is the same wherever one mistake breaks a promise. `of` is the
+    promise that is broken if it is not the one that was being checked."""
 
     def __init__(self, why: str, mistake: str = "", of: PromiseTest | None = None):
         super().__init__(why)
@@ -86,11 +84,9 @@ class ScriptedEpisode:
 
 
 def check(found: EnvironmentSet, problems: Sequence[Problem], reads: Reads | None = None) -> list[Promise]:
-    """Every promise on the first of these problems. What the environment raises is a broken promise, not an error.
-
-    The ids of all of them are compared. With `reads`, of a model, it is also checked whether that model can read what
-    the environment opens with.
-    """
+    """Every promise on the first of these problems. What the environment raises is a broken promise, not an error. The
+    ids of all of them are compared. With `reads`, of a model, it is also checked whether that model can read what the
+    environment opens with."""
     return finished(_checked(found, problems, reads))
 
 

@@ -110,11 +110,9 @@ def unfit(seam: str, given: Any, batch: Batch) -> str:
 
 
 def blamed(recipe: Recipe, batch: Batch, rate: float) -> str:
-    """Which seam made an update of this batch at this learning rate not finite, and where it is defined.
-
-    In the order in which they are computed: the first that is not finite has made the others so. The loss is tried at
-    the log-probs of the sampler, which costs no forward pass.
-    """
+    """Which seam made an update of this batch at this learning rate not finite, and where it is defined. In the order
+    in which they are computed: the first that is not finite has made the others so. The loss is tried at the log-probs
+    of the sampler, which costs no forward pass."""
     if not isfinite(rate):
         return f"`pace` ({place(recipe.pace)}) returned a learning rate of {rate}"
     if not bool(torch.isfinite(batch.reward).all()):

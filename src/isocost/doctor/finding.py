@@ -33,10 +33,8 @@ class Finding:
 @dataclass(frozen=True)
 class Subject:
     """The model, data, verifier and sampling that were checked. `warnings` are those of the check of the problems.
-
     `parameters` and `problems` are counts; `max_tokens` limits a completion; `kernels_why` says why kernels are not
-    native.
-    """
+    native."""
 
     model: str
     parameters: int
@@ -120,7 +118,6 @@ class Diagnosis(Result):
                         f"{c.verify:,} verifier calls", "head")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost doctor --json` prints it."""
         data = {
             **data_of(self.subject), "schema": 1, "findings": [plain(f) for f in self.findings],
             "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,

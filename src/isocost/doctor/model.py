@@ -41,9 +41,8 @@ def diagnose(
     service is checked, with `data` and `lora` only. The observer receives the `Subject`, then each `Finding` as it is
     made.
 
-    Raises:
-        UserError: if the model, the data or the verifier cannot be opened, or an option does not exist; and for an
-            environment, because the checks are of single answers.
+    Raises UserError if the model, the data or the verifier cannot be opened, or an option does not exist; and for an
+    environment, because the checks are of single answers.
     """
     if model and at_a_service(model):
         return diagnose_service(model, data, lora=setting.get("lora"), observer=observer)
@@ -75,8 +74,7 @@ async def run_checks(
     Everything is charged to the account `probe`. The world's weights are different afterwards. A check that raises an
     error counts as failed.
 
-    Raises:
-        UserError: if a check raises one.
+    Raises UserError if a check raises one.
     """
     subject = Subject.of(opened)
     observer.on(subject)

@@ -71,10 +71,8 @@ async def cached_decode(case: Case) -> Finding:
 
 
 def _too_far(case: Case, gaps: Gaps, sampling: Sampling, least: float) -> str:
-    """Which of sampler and learner is further from the plain pass than rounding explains; empty if neither is.
-
-    Rounding depends on the model and is measured by the learner's own distance, at least `least`.
-    """
+    """Which of sampler and learner is further from the plain pass than rounding explains; empty if neither is. Rounding
+    depends on the model and is measured by the learner's own distance, at least `least`."""
     most = case.bar.wrong * slack(sampling)
     if not gaps.learner.mean() <= most:
         return f"the learner is wrong by more than the rounding of {case.world.about.dtype}"
@@ -260,10 +258,8 @@ def _plain_gradient(decoder: Decoder, rows: Sequence[Segment], known: Batch, nam
 
 
 async def weights(case: Case) -> Finding:
-    """The sampler uses new weights: one changed tensor of each kind, then all of them after a real update.
-
-    The world keeps the updated weights.
-    """
+    """The sampler uses new weights: one changed tensor of each kind, then all of them after a real update. The world
+    keeps the updated weights."""
     name, engine = "weights reach the sampler", case.world.engine
     mine = case.world.learner.weights()
     if not _holds(case, mine):

@@ -54,8 +54,7 @@ def diagnose_service(
 
     The observer receives the subject, then each finding as it is made.
 
-    Raises:
-        UserError: if the spec, the data or the service cannot be used.
+    Raises UserError if the spec, the data or the service cannot be used.
     """
     spec = spec_of(model)
     problems, _ = open_problems(Setting.of({"data": data} if data else {}), whole=True)

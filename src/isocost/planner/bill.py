@@ -10,11 +10,12 @@ Intervals: the log of billed / forecast is normal, with the variance of one run
 
 where s is the spread of the pilot's own runs about the fit, estimated from m runs and K factors (m - K degrees of
 freedom, Student's t). `extra` and `ratio` are what trained runs spread more, because they run at another time
-(`SPREAD`, measured by experiments/bills.py on those studies of its record that calibrate). Of R runs together only s^2
-averages out: extra^2 + (ratio^2 - 1 + 1 / R) s^2. The last term is of counts alone, where runs do g times the work of
-the pilot's: tokens or steps per work that go as work^b, as when answers grow longer. Two halves of a run are then as
-1 : 2^(b + 1) - 1, which gives b. Of evaluations the term is log(last / mean) of the lengths of the pilot's answers, and
-of a total the sum over its parts. A trend may stop, so it widens the interval and does not move it.
+(`SPREAD`, measured by experiments/bills.py, commit 4088ddf0, on those studies of its record that calibrate). Of R runs
+together only s^2 averages out: extra^2 + (ratio^2 - 1 + 1 / R) s^2. The last term is of counts alone, where runs do g
+times the work of the pilot's: tokens or steps per work that go as work^b, as when answers grow longer. Two halves of a
+run are then as 1 : 2^(b + 1) - 1, which gives b. Of evaluations the term is log(last / mean) of the lengths of the
+pilot's answers, and of a total the sum over its parts. A trend may stop, so it widens the interval and does not move
+it.
 
 A part or unit that no run has measured has the value None, "not known", and never 0. Work that is lost to
 interruptions is billed and not forecast. CPU time is that of a run's process, and so known in total, of evaluations

@@ -105,10 +105,8 @@ def _arms(rows: Rows) -> tuple[alt.Color, alt.Shape]:
 
 
 def histogram(rows: Rows, alt_text: str, *, graded: bool = False) -> Spec:
-    """rows: right, samples, pass1, problems, kind ('mixed' or 'dead at this many samples').
-
-    Of `graded` rewards `right` is the mean reward in parts of `samples`, and all bars are of one kind.
-    """
+    """rows: right, samples, pass1, problems, kind ('mixed' or 'dead at this many samples'). Of `graded` rewards `right`
+    is the mean reward in parts of `samples`, and all bars are of one kind."""
     title, rate, more = ("right answers among the samples of a problem", "pass@1", "; kind:N")
     if graded:
         title, rate, more = "mean reward of a problem, in parts of its samples", "mean reward", ""
@@ -149,10 +147,8 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
 
 
 def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, reach: Rows = ()) -> Spec:
-    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high, beyond (whether extrapolated).
-
-    One line for each n. `reach` is at most one row, the region beyond the pilot: C, C2, text.
-    """
+    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high, beyond (whether extrapolated). One line for
+    each n. `reach` is at most one row, the region beyond the pilot: C, C2, text."""
     pick = picked("n")
     (color, shape), seen = _sizes(points, fits), fading(pick, 1.0, 0.12)
     width = alt.condition(f"datum.n == {chosen or 0}", alt.value(3.5), alt.value(1.8))

@@ -22,7 +22,6 @@ from isocost.report.sections import (
     evidence,
     fit,
     headline,
-    history,
     outcome,
     parted,
     problems,
@@ -43,7 +42,6 @@ TRAINING = (
     fit.fit,
     reach.frontier,
     outcome.outcome,
-    history.history,
     accounts.spent,
     accounts.time,
     recipe.recipe,
@@ -90,8 +88,7 @@ def write(study_dir: Path, out: Path | None = None) -> Path:
         study_dir: the study's directory; only read, unless `out` is left out.
         out: the file to write; `study_dir/report.html` if left out.
 
-    Raises:
-        UserError: there is no such directory, or it holds neither a study nor a run.
+    Raises UserError if there is no such directory, or it holds neither a study nor a run.
     """
     study_dir = Path(study_dir)
     text = render(load(study_dir))

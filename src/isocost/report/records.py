@@ -244,11 +244,8 @@ class ReportRecords:
 
 
 def load(folder: Path) -> ReportRecords:
-    """A study directory, a directory of runs, or one run.
-
-    Raises:
-        UserError: there is no such directory, nothing in it is a study or a run, or it is a run that cannot be read.
-    """
+    """A study directory, a directory of runs, or one run. Raises UserError if there is no such directory, nothing in it
+    is a study or a run, or it is a run that cannot be read."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a directory; give a study, a directory of runs, or a run")
     broken: list[str] = []

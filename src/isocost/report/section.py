@@ -38,9 +38,6 @@ def empty(study: ReportRecords, what: str, step: str) -> Safe:
     return tag("p", f"{what} To fill this section, run ", tag("code", step), ".", cls="empty")
 
 
-# rows ---------------------------------------------------------------------------------------------------------
-
-
 def rows_of(rows: Iterable[Row | Table], caption: str, *, flags: bool = True) -> Safe:
     """Rows as lists of names with texts, and tables. Without `flags` cautions are left out: the page has a section of
     them."""
@@ -67,9 +64,6 @@ def _list(rows: Sequence[Row]) -> Safe:
         items.append(tag("dd", text, cls=" ".join(filter(None, (place, row.kind))) or None))
         above = row.name or (above if not place else "")
     return tag("dl", *items, cls="rows") if items else join()
-
-
-# results ------------------------------------------------------------------------------------------------------
 
 
 def result_of(study: ReportRecords, name: str) -> Any:

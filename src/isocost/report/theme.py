@@ -88,10 +88,8 @@ def variables(*names: str) -> list[str]:
 
 
 class Data(alt.Data):
-    """Rows of a chart, which altair copied and checked for every mark: half of the time of a page.
-
-    It has altair's name because the names of views are hashes of what altair prints of a chart.
-    """
+    """Rows of a chart, which altair copied and checked for every mark: half of the time of a page. It has altair's name
+    because the names of views are hashes of what altair prints of a chart."""
 
     def __deepcopy__(self, _: Any) -> Data:
         return self

@@ -17,11 +17,8 @@ from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 
 class Row(NamedTuple):
-    """One row of a result for people: a `name`, which may be empty, and what it says.
-
-    `kind` is "flag" for a caution, "command" for text that is not broken into lines, and "head" for a line that names
-    what the rows after it are of.
-    """
+    """One row of a result for people: a `name`, which may be empty, and what it says. `kind` is "flag" for a caution,
+    "command" for text that is not broken into lines, and "head" for a line that names what the rows after it are of."""
 
     name: str
     text: str
@@ -95,9 +92,7 @@ def folder_field() -> Any:
 
 class OfPlanner(Result):
     """A result that has a value of the planner, in the field that `has` names, and what the study's record adds to it.
-
-    An attribute that the result lacks is that of the value.
-    """
+    An attribute that the result lacks is that of the value."""
 
     has: ClassVar[str]
 

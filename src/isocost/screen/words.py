@@ -18,10 +18,8 @@ _PICTURES |= {i: f"[U+{i:04X}]" for i in _UNSEEN}
 
 def visible(text: object, lines: bool = True) -> str:
     """Text that does nothing but stand there: control characters as pictures or [U+....], lone surrogates as '?'.
-
     Newlines and tabs stay, unless the text is the name of one thing and `lines` is False. Names of folders, problems
-    and what a model wrote may hold anything.
-    """
+    and what a model wrote may hold anything."""
     shown = str(text).encode("utf-8", "replace").decode("utf-8").translate(_PICTURES)
     return shown if lines else shown.replace("\n", "\u240a").replace("\t", "\u2409")
 
@@ -72,10 +70,8 @@ def megabytes(mb: float) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV; columns in order of first appearance.
-
-    A text that a spreadsheet would take for a formula begins with an apostrophe, which makes it text there. Control
-    characters are made visible: a carriage return would end the row.
+    """Rows as CSV; columns in order of first appearance. A text that a spreadsheet would take for a formula begins with
+    an apostrophe, which makes it text there. Control characters are made visible: a carriage return would end the row.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -93,10 +89,8 @@ def _cell(x: Any) -> Any:
 
 
 def word(path: object) -> str:
-    """A path as one word of a command that is shown: quoted for a shell, and no option where it begins with '-'.
-
-    Bytes that are not UTF-8 are written as bash and zsh read them: $'studies/\\xff'.
-    """
+    """A path as one word of a command that is shown: quoted for a shell, and no option where it begins with '-'. Bytes
+    that are not UTF-8 are written as bash and zsh read them: $'studies/\\xff'."""
     text = str(path)
     text = f"./{text}" if text.startswith("-") else text
     try:

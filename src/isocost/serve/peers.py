@@ -16,10 +16,8 @@ _UID = 16 + 4 + 48 + 12      # offset in the answer: headers, the connection's i
 
 
 def ours(connection: socket.socket) -> bool:
-    """Whether the other end belongs to this user, or to root, who needs no connection to do harm.
-
-    True also where the system has no such table, and for an end that is closed already; not where there is one and it
-    cannot be read now.
+    """Whether the other end belongs to this user, or to root, who needs no connection to do harm. True also where the
+    system has no such table, and for an end that is closed already; not where there is one and it cannot be read now.
     """
     try:
         there, here = connection.getpeername(), connection.getsockname()

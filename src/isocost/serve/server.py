@@ -219,10 +219,8 @@ class Server:
         return [c for c in self.connections if not c.named]
 
     async def _make_room(self) -> None:
-        """Wait until connections have named their owners; close those that do not, and accept others again.
-
-        Turns of the loop are counted: a head that has arrived is read in the next one, however long one takes.
-        """
+        """Wait until connections have named their owners; close those that do not, and accept others again. Turns of
+        the loop are counted: a head that has arrived is read in the next one, however long one takes."""
         waited = self._nameless()
         for _ in range(_MOMENTS):
             await asyncio.sleep(0.01)
@@ -259,10 +257,8 @@ class BytesResponse(Response):
 
 
 class Events(Response):
-    """Server-sent events that `write` writes: it is given what sends a part. A client that goes away cancels it.
-
-    What `write` raises before the first part is answered as any error is.
-    """
+    """Server-sent events that `write` writes: it is given what sends a part. A client that goes away cancels it. What
+    `write` raises before the first part is answered as any error is."""
 
     def __init__(self, request: Request, write: Callable[[Callable[[bytes], Any]], Coroutine[Any, Any, None]]):
         super().__init__()
@@ -284,10 +280,8 @@ class Events(Response):
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of work for a client, whose body was read. If it goes away, the work is cancelled, and awaited.
-
-    Raises ClientDisconnect then.
-    """
+    """The result of work for a client, whose body was read. If it goes away, the work is cancelled, and awaited. Raises
+    ClientDisconnect then."""
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass

@@ -112,11 +112,9 @@ class Study(Result):
         return kinds.audit(self._read)
 
     def verdict(self, *, target: float | None = None, worth: float | None = None) -> Verdicts:
-        """Advice on the trained runs while they train: continue, stop, or change n. It stops nothing.
-
-        `target` is the held-out reward wanted at the end, by default the forecast's lower bound; `worth` is the gain
-        below which the rest of a run is not worth its cost.
-        """
+        """Advice on the trained runs while they train: continue, stop, or change n. It stops nothing. `target` is the
+        held-out reward wanted at the end, by default the forecast's lower bound; `worth` is the gain below which the
+        rest of a run is not worth its cost."""
         return verdict(self.path, target=target, worth=worth)
 
     def report(self, out: str | Path | None = None) -> Path:
@@ -128,10 +126,8 @@ class Study(Result):
         return export(self._read, to)
 
     def runs(self) -> Any:
-        """One row for each run: purpose, n, B, lr, seed, rollouts, first and last held-out reward, why it ended.
-
-        A pandas frame where pandas is installed, else a list of dicts.
-        """
+        """One row for each run: purpose, n, B, lr, seed, rollouts, first and last held-out reward, why it ended. A
+        pandas frame where pandas is installed, else a list of dicts."""
         from isocost.steps.look.listing import list_folder
 
         rows = list_folder(self.path).to_dict()
@@ -159,17 +155,13 @@ def study(
     samples, device, dtype, kernels, threads, in_turns, witness, env, max_turns. observer: receives progress and
     warnings; by default they are printed in IPython and nowhere else.
 
-    Raises:
-        UserError: for a setting of another name. A value that cannot be used is an error of the first step.
+    Raises UserError for a setting of another name. A value that cannot be used is an error of the first step.
     """
     setting = setting_with(model=model, data=data, **settings)
     return Study(Path(out), setting, seed=seed, method=method, problems=problems, observer=observer)
 
 
 def open(path: str | Path, *, observer: Observer | None = None) -> Study:
-    """The study in a folder that `isocost profile`, `isocost import` or `isocost.study` made.
-
-    Raises:
-        UserError: where there is none.
-    """
+    """The study in a folder that `isocost profile`, `isocost import` or `isocost.study` made. Raises UserError where
+    there is none."""
     return Study(on_disk.StudyRecord.read(path).path, observer=observer)

@@ -113,9 +113,7 @@ class StudyStart:
 @dataclass(frozen=True)
 class Extended:
     """Runs were added to a pilot of `before` rollouts: `rollouts` more, taking about `seconds` more of run time.
-
-    `source` says how the time was estimated.
-    """
+    `source` says how the time was estimated."""
 
     rollouts: int
     seconds: float
@@ -143,11 +141,9 @@ class Started:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One run was evaluated: `reward` is on the test split, after `rollouts` rollouts and `step` updates.
-
-    `mark` is by the verifier that trains, where the reward is by another one. `speed` is the run's speed so far; None
-    before the first update.
-    """
+    """One run was evaluated: `reward` is on the test split, after `rollouts` rollouts and `step` updates. `mark` is by
+    the verifier that trains, where the reward is by another one. `speed` is the run's speed so far; None before the
+    first update."""
 
     rollouts: int
     step: int
@@ -166,9 +162,7 @@ class Evaluated:
 @dataclass(frozen=True)
 class CostSample:
     """What estimating a cost has sampled: rollouts, tokens (prompts and completions) and seconds. No budget counts it.
-
-    `folder` is where it is recorded, if it is.
-    """
+    `folder` is where it is recorded, if it is."""
 
     rollouts: int
     tokens: int

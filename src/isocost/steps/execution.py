@@ -10,10 +10,8 @@ from isocost.steps.events import SILENT, Observer
 
 @dataclass(frozen=True)
 class Execution:
-    """`workers` jobs side by side, where `site` says, reported to `observer`; results do not depend on it.
-
-    Without a number of workers there are as many as the cores have room for, or as the site fits.
-    """
+    """`workers` jobs side by side, where `site` says, reported to `observer`; results do not depend on it. Without a
+    number of workers there are as many as the cores have room for, or as the site fits."""
 
     workers: int | None = None
     site: Site = HERE

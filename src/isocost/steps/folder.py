@@ -42,10 +42,8 @@ _held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   #
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold the lock of a study's or a run's folder; a step inside may hold it again.
-
-    Raises UserError, naming the process, if another process writes there.
-    """
+    """Hold the lock of a study's or a run's folder; a step inside may hold it again. Raises UserError, naming the
+    process, if another process writes there."""
     where = path.resolve()
     if where in _held.get():
         yield
@@ -59,11 +57,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]], Callable[Concatenate[Path, P], R]]:
-    """Decorates a step whose first argument is the folder that it writes to: `writing` around all of it.
-
-    No lock is taken where nothing will be written: in a dry run, and in a folder that does not exist, unless the step
-    makes a `new` one.
-    """
+    """Decorates a step whose first argument is the folder that it writes to: `writing` around all of it. No lock is
+    taken where nothing will be written: in a dry run, and in a folder that does not exist, unless the step makes a
+    `new` one."""
 
     def of(command: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
         @wraps(command)
@@ -153,10 +149,8 @@ class StudyFolder:
 
 
 def check(path: Path, setting: Setting, **asked: Any) -> None:
-    """Raises UserError, naming what differs, if the study in `path` has different settings.
-
-    A setting that the record of an earlier version lacks differs only if it is set now.
-    """
+    """Raises UserError, naming what differs, if the study in `path` has different settings. A setting that the record
+    of an earlier version lacks differs only if it is set now."""
     home = StudyFolder(path)
     if not home.has("study.json"):
         return
@@ -181,11 +175,9 @@ def _parts(name: str, old: Any, new: Any) -> list[tuple[str, Any, Any]]:
 
 
 def restart(path: Path, setting: Setting, **asked: Any) -> None:
-    """Remove the study in `path` if it has other settings and no result: its profile failed, or was stopped.
-
-    A study with more than its profile is kept, and so is one with a process that may still run, and one with
-    completions that a server was paid for. The cost of what was sampled here stays in profile.jsonl, to be billed.
-    """
+    """Remove the study in `path` if it has other settings and no result: its profile failed, or was stopped. A study
+    with more than its profile is kept, and so is one with a process that may still run, and one with completions that a
+    server was paid for. The cost of what was sampled here stays in profile.jsonl, to be billed."""
     home = StudyFolder(path)
     if not home.has("study.json") or not {p.name for p in path.iterdir()} <= _PROFILING:
         return
@@ -217,10 +209,8 @@ def found(path: Path, setting: Setting, **asked: Any) -> StudyFolder:
 
 
 def bill_dry_run(path: Path, cost: Mapping[str, Any]) -> None:
-    """Add what a dry run has sampled to dry-run.json in its folder: no other bill counts it.
-
-    `cost` is that of the last dry run, `spent` of all of them.
-    """
+    """Add what a dry run has sampled to dry-run.json in its folder: no other bill counts it. `cost` is that of the last
+    dry run, `spent` of all of them."""
     file = path / "dry-run.json"
     earlier = Cost.of(read_json(file)["spent"]) if file.exists() else Cost()
     path.mkdir(parents=True, exist_ok=True)

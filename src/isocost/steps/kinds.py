@@ -16,18 +16,16 @@ from isocost.errors import UserError
 from isocost.steps.control.fit import fit_control_study
 from isocost.steps.control.plan import ControlPlanOptions, plan_control
 from isocost.steps.control.train import audit_control_study, pilot_control, train_control
-from isocost.steps.control.whole import whole_control
 from isocost.steps.events import Observer
 from isocost.steps.outside import imported
+from isocost.steps.quickstart import whole_control, whole_strategies, whole_training
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.plan import StrategyOptions, no_law
 from isocost.steps.test_time.plan import audit as audit_strategies
 from isocost.steps.test_time.plan import plan as plan_strategies
-from isocost.steps.test_time.whole import whole as whole_strategies
 from isocost.steps.training.audit import audit as audit_training
 from isocost.steps.training.plan import plan as plan_training
 from isocost.steps.training.plans import PlanOptions
-from isocost.steps.training.whole import whole as whole_training
 from isocost.worlds.setting import Setting
 
 TRAINED = ("seed", "budget", "size", "method", "dry_run", "price", "devices", "workers", "setting")
@@ -65,10 +63,8 @@ PLANNERS: Mapping[str, Planner] = {
 
 
 def whole(kind: str, out: Path, setting: Setting, asked: Mapping[str, Any], observer: Observer) -> Any:
-    """Every step of a study of this kind in `out`, with the options `asked`, of which None was not given.
-
-    Raises UserError for an option that such studies do not have, and as the steps do.
-    """
+    """Every step of a study of this kind in `out`, with the options `asked`, of which None was not given. Raises
+    UserError for an option that such studies do not have, and as the steps do."""
     planner = PLANNERS[kind]
     if other := next((k for k, v in asked.items() if v not in (None, False) and k not in planner.takes), None):
         raise UserError(f"--{other.replace('_', '-')} has no use with this world: its study takes "
@@ -78,11 +74,8 @@ def whole(kind: str, out: Path, setting: Setting, asked: Mapping[str, Any], obse
 
 
 def plan(study: StudyRecord, asked: Mapping[str, Any]) -> Any:
-    """The plan of a study by the planner of its kind, with the options `asked`, of which None was not given.
-
-    Raises:
-        UserError: for an option that studies of this kind do not have, and as the planner does.
-    """
+    """The plan of a study by the planner of its kind, with the options `asked`, of which None was not given. Raises
+    UserError for an option that studies of this kind do not have, and as the planner does."""
     planner = PLANNERS[study.kind]
     own = {f.name for f in fields(planner.options)}
     if other := next((name for name, value in asked.items() if value is not None and name not in own), None):
@@ -100,10 +93,8 @@ def audit(study: StudyRecord) -> Any:
 def own_step(
     study: StudyRecord, name: str, given: Mapping[str, str], takes: tuple[str, ...]
 ) -> Callable[..., Any] | None:
-    """The step `name` (fit, pilot or train) that this kind of study has for itself; None: that of training.
-
-    Raises UserError for an option that was `given` and is none of those that it `takes`.
-    """
+    """The step `name` (fit, pilot or train) that this kind of study has for itself; None: that of training. Raises
+    UserError for an option that was `given` and is none of those that it `takes`."""
     step: Callable[..., Any] | None = getattr(PLANNERS[study.kind], name)
     if step is not None and (wrong := next((option for own, option in given.items() if own not in takes), None)):
         raise UserError(f"{wrong} has no use here: {study.path} {study.source.described}")

@@ -79,11 +79,8 @@ def learn_prompts(
     setting: Setting, out: Path, fitting: Fitting = PROMPTS, others: Sequence[str] = (), *, observer: Observer = SILENT,
 ) -> PromptScorerResult:
     """Fit V (`isocost.scorers.prompts`) to pass rates of the setting's model, and of `others`, on its training problems
-    and measure it on the held-out ones. Writes the values and scorer.json to the folder `out`.
-
-    Raises:
-        UserError: for a model that is not on this machine, dialogues (`env`), and fewer than four training problems.
-    """
+    and measure it on the held-out ones. Writes the values and scorer.json to the folder `out`. Raises UserError for a
+    model that is not on this machine, dialogues (`env`), and fewer than four training problems."""
     import torch
     from safetensors.torch import save_file
 

@@ -109,9 +109,8 @@ def learn_scorer(setting: Setting, out: Path, fitting: Fitting = Fitting(), *, o
     It is measured on the held-out problems. Writes the scorer and scorer.json to the folder `out`, for
     `scorer=learned:file=OUT`.
 
-    Raises:
-        UserError: for a model that cannot be trained, problems whose texts have no steps, and held-out problems of
-            which none has right and wrong texts.
+    Raises UserError for a model that cannot be trained, problems whose texts have no steps, and held-out problems of
+    which none has right and wrong texts.
     """
     from safetensors.torch import save_file
 

@@ -103,11 +103,8 @@ def kind_of_world(world: str | None) -> str:
 
 
 def setting_with(**options: Any) -> Setting:
-    """The setting of these options, by their names, with the defaults of `setting_of`.
-
-    Raises:
-        UserError: for an unknown name.
-    """
+    """The setting of these options, by their names, with the defaults of `setting_of`. Raises UserError for an unknown
+    name."""
     if unknown := [k for k in options if k not in option_names()]:
         raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(option_names())}")
     return setting_of(options)
@@ -126,12 +123,9 @@ SET_BY = {      # settings of a method that a study decides: what sets them ther
 
 
 def method_of(name: str, setting: Setting) -> Recipe:
-    """The recipe of a study's METHOD or METHOD@SETTINGS, checked before anything is paid for.
-
-    Raises UserError for an unknown method, for one that makes no recipe or combines what conflicts, for a file whose
-    steps do not run in the toy world, and for a setting that would be overridden: n, B, learning rate, warm-up and
-    sampling are the study's.
-    """
+    """The recipe of a study's METHOD or METHOD@SETTINGS, checked before anything is paid for. Raises UserError for an
+    unknown method, for one that makes no recipe or combines what conflicts, for a file whose steps do not run in the
+    toy world, and for a setting that would be overridden: n, B, learning rate, warm-up and sampling are the study's."""
     method, settings = methods.parted(name)
     for pair in settings.split(",") if settings else ():
         if why := SET_BY.get(pair.partition("=")[0]):

@@ -162,10 +162,8 @@ class StudyRecord(StudyFolder):
 
 
 def changes(step: Callable[Concatenate[StudyRecord, P], R]) -> Callable[Concatenate[StudyRecord, P], R]:
-    """Decorates a step that writes to its study: it holds the folder's lock, and reads what is there once it has it.
-
-    A dry run writes nothing and takes no lock.
-    """
+    """Decorates a step that writes to its study: it holds the folder's lock, and reads what is there once it has it. A
+    dry run writes nothing and takes no lock."""
 
     @wraps(step)
     def alone(study: StudyRecord, *args: P.args, **kwargs: P.kwargs) -> R:

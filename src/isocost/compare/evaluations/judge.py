@@ -92,7 +92,6 @@ class EvaluationComparison(Result):
 
     @property
     def heading(self) -> str:
-        """The first pair's answer."""
         return _said(self.pairs[0], self.margin) if len(self.pairs) == 1 else f"{len(self.arms)} evaluations"
 
     def rows(self) -> Sequence[Row | Table]:
@@ -110,7 +109,6 @@ class EvaluationComparison(Result):
         return given(arms, *said, *told, Row("asked", asked), *(Row("", note, "flag") for note in self.notes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost compare --json` prints it."""
         data = {"arms": [asdict(a) for a in self.arms], "pairs": [asdict(p) for p in self.pairs],
                 "margin": self.margin, "question": self.number, "notes": self.notes}
         return dict(finite(data))
@@ -126,9 +124,8 @@ def compare_evaluations(
     unit of the score; `columns` name a plain file's columns. With `log`, the question is counted there
     (`isocost.compare.asked`). With `out`, the answer is kept in `out/comparison.json`.
 
-    Raises:
-        UserError: for fewer than two arms, a file that cannot be read, arms that share less than half of their
-            problems, or folders with different numbers of files.
+    Raises UserError for fewer than two arms, a file that cannot be read, arms that share less than half of their
+    problems, or folders with different numbers of files.
     """
     if len(arms) < 2:
         raise UserError(f"a comparison needs at least two arms, got {len(arms)}")
@@ -217,10 +214,8 @@ def _pooled(files: Sequence[EvaluationScores]) -> dict[str, ndarray]:
 
 
 def _clusters(where: str, files: Sequence[EvaluationScores], problems: Sequence[str]) -> list[str] | None:
-    """The cluster of each problem; one without is a cluster of its own. None if no file has clusters.
-
-    Raises UserError if all are of one cluster.
-    """
+    """The cluster of each problem; one without is a cluster of its own. None if no file has clusters. Raises UserError
+    if all are of one cluster."""
     found = {k: v for e in files for k, v in e.clusters.items()}
     clusters = [f"cluster {found[p]}" if p in found else f"problem {p}" for p in problems] if found else None
     if clusters is not None and len(set(clusters)) < 2:

@@ -26,7 +26,6 @@ from isocost.doctor.reward.cost import ErrorCosts, Errors, costs_of
 from isocost.doctor.reward.formats import FORMATS, Format
 from isocost.doctor.reward.kinds import CODE, EXAMPLES, Item, items_of
 from isocost.doctor.reward.right import RIGHT
-from isocost.doctor.reward.subject import RewardSubject
 from isocost.doctor.reward.wrong import MISTAKES, WRONG
 from isocost.errors import UserError
 from isocost.meter import Meter
@@ -37,6 +36,29 @@ from isocost.tasks.load import load_problems
 from isocost.tasks.verify import verifiers as verify
 from isocost.tasks.verify.grade import Grader
 from isocost.types import Problem
+
+
+@dataclass(frozen=True)
+class RewardSubject:
+    """The reward and the data that are audited. `problems` are those of a known kind, by kind in `kinds`; `unknown` are
+    not audited, and `of` is how many problems the data has. `warnings` are those of the trial of the reward."""
+
+    reward: str
+    data: str
+    problems: int
+    of: int
+    kinds: Mapping[str, int]
+    unknown: int
+    warnings: tuple[str, ...] = ()
+
+    def rows(self) -> list[Row]:
+        """The reward, the data, the kinds of answers, and the warnings of the trial."""
+        kinds = ", ".join(f"{k} {many:,}" for k, many in self.kinds.items())
+        few = f" of {self.of:,}" if self.of > self.problems + self.unknown else ""
+        return [Row("doctor", f"reward {self.reward} on {self.data}, {counted(self.problems, 'problem')}{few} ({kinds})"
+                              ", without a model", "head"),
+                *(Row("", text, "flag") for text in self.warnings)]
+
 
 MOST = 100              # problems that are audited, evenly spaced, unless `limit` says otherwise
 TRIED = 8               # problems of a kind on which formats are tried
@@ -149,7 +171,6 @@ class RewardDiagnosis(Result):
         return [*out, Row("", f"{self.calls:,} calls of the reward in {self.seconds:.1f} s")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost doctor --reward ... --json` prints it."""
         data = {
             "schema": 1, **asdict(self.subject), "sound": self.sound, "findings": [asdict(f) for f in self.findings],
             "false_negatives": asdict(self.false_negatives), "false_positives": asdict(self.false_positives),
@@ -177,9 +198,8 @@ def diagnose_reward(
     `pass_rate`, or the law of `study`, is what costs are computed at. The observer receives the `RewardSubject`,
     then each `Finding`.
 
-    Raises:
-        UserError: if the reward or the data cannot be opened; if the reward gives no reward to any of four reference
-            answers, compares completions, or pays more or less than its scale; if no answer is of a known kind.
+    Raises UserError if the reward or the data cannot be opened; if the reward gives no reward to any of four reference
+    answers, compares completions, or pays more or less than its scale; if no answer is of a known kind.
     """
     began, meter = time.perf_counter(), Meter()
     if not verify.find(reward).of_text:
@@ -330,9 +350,6 @@ def _result(family: CaseFamily, cases: Sequence[Built], earned: Sequence[float |
     return FamilyResult(family.name, family.why, family.right, any(c.counted for c, _ in mine), family.strategy,
                         family.knows, Rate.of(_shares(mine), len(mine)), Rate.of(_shares(mine, some=True), len(mine)),
                         sum(x or 0.0 for _, x in mine) / len(mine), example)
-
-
-# findings
 
 
 def _key(

@@ -50,11 +50,9 @@ class Errors:
 
 @dataclass(frozen=True)
 class ErrorCosts:
-    """What errors cost at the pass rates of the data: `source` says where these are from.
-
-    `reward` is the mean reward that is reported where the pass rate is `pass_rate`, `times` the factor on rollouts for
-    the same signal (None where no signal is left), `lines` the same in words with what a study's law adds.
-    """
+    """What errors cost at the pass rates of the data: `source` says where these are from. `reward` is the mean reward
+    that is reported where the pass rate is `pass_rate`, `times` the factor on rollouts for the same signal (None where
+    no signal is left), `lines` the same in words with what a study's law adds."""
 
     pass_rate: float
     source: str
@@ -90,8 +88,7 @@ def costs_of(
 
     `strategies` are the strategies that are paid, with their mean reward.
 
-    Raises:
-        UserError: if there is no study, or it has no law.
+    Raises UserError if there is no study, or it has no law.
     """
     column, rates = pass_rates(problems)
     law = _law(study) if study is not None else None

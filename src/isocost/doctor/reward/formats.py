@@ -48,11 +48,9 @@ PROSE = ("sentence", "label", "bare")      # a second one, for rewards that also
 
 
 def chosen(read: dict[str, float], prompts: str, least: float) -> tuple[Format, ...]:
-    """The formats to write answers in: the best-marked one that is read, and a plain one if that is read, too.
-
-    `read` is format -> share of references that are paid in it; below `least` a format is not read. A format that the
-    prompts ask for comes first.
-    """
+    """The formats to write answers in: the best-marked one that is read, and a plain one if that is read, too. `read`
+    is format -> share of references that are paid in it; below `least` a format is not read. A format that the prompts
+    ask for comes first."""
     able = [f for f in FORMATS if read.get(f.name, 0.0) >= least]
     if not able:
         return ()

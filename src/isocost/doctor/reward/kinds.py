@@ -34,11 +34,9 @@ _NUMERAL = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 
 @dataclass(frozen=True)
 class Item:
-    """A problem whose answer is of a known kind.
-
-    `answer` is the reference without a box or dollar signs, `value` its number, `wrong` another answer of the kind that
-    is not equal, and `others` are the answers of other problems of the kind.
-    """
+    """A problem whose answer is of a known kind. `answer` is the reference without a box or dollar signs, `value` its
+    number, `wrong` another answer of the kind that is not equal, and `others` are the answers of other problems of the
+    kind."""
 
     problem: Problem
     answer: str

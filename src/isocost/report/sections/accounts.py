@@ -18,15 +18,12 @@ PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", 
 PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "train", "audit", "report")
 
 
-# where the compute went -------------------------------------------------------------------------------------
-
-
 def spent(study: ReportRecords) -> Section:
     """Rollouts by fate for each kind of run, next to what the meter counted."""
-    rows = _fate_rows(study)
-    if not rows:
+    fates = _fates(study)
+    if not fates:
         return Section("spent", "Where the compute went", empty(study, "Nothing has been spent yet.", "isocost pilot"))
-    total = {f: sum(r["rollouts"] for r in rows if r["fate"] == f) for f in FATES}
+    total = {f: sum(own.get(f, 0) for own in fates.values()) for f in FATES}
     everything = sum(total.values())
     if not everything and study.imported:
         started = count(sum(r.metered for r in study.runs))
@@ -36,7 +33,7 @@ def spent(study: ReportRecords) -> Section:
     return Section(
         "spent",
         "Where the compute went",
-        join(_sum_sentence(study, total), _fate_table(study, rows), _budget(study), _cost_table(study)),
+        join(_sum_sentence(study, total), _fate_table(study, fates, total), _budget(study), _cost_table(study)),
     )
 
 
@@ -123,10 +120,8 @@ def _kinds(study: ReportRecords) -> dict[str, list[Run]]:
 
 
 def _before_runs(study: ReportRecords) -> dict[str, dict[str, int]]:
-    """Rollouts sampled before any run, by fate: the profile, or the few that estimated a comparison's cost.
-
-    Those of a profile that was killed, and that the next one could not reuse, are lost.
-    """
+    """Rollouts sampled before any run, by fate: the profile, or the few that estimated a comparison's cost. Those of a
+    profile that was killed, and that the next one could not reuse, are lost."""
     profile = study["profile"]
     spent_by = {
         "profile": {"evaluation": _rollouts(profile.get("cost")), "lost": _rollouts(profile.get("lost"))},
@@ -146,15 +141,10 @@ def _metered(study: ReportRecords) -> dict[str, int]:
     return {what: sum(fates.values()) for what, fates in _before_runs(study).items()} | runs
 
 
-def _fate_rows(study: ReportRecords) -> list[Data]:
-    kinds = _before_runs(study)
-    for what, runs in _kinds(study).items():
-        kinds[what] = {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES}
-    return [
-        {"what": what, "fate": fate, "rollouts": n, "share": n / max(sum(fates.values()), 1)}
-        for what, fates in kinds.items()
-        for fate, n in fates.items()
-    ]
+def _fates(study: ReportRecords) -> dict[str, dict[str, int]]:
+    """By kind, rollouts by fate."""
+    runs = {what: {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES} for what, runs in _kinds(study).items()}
+    return _before_runs(study) | runs
 
 
 def _sum_sentence(study: ReportRecords, total: Mapping[str, int]) -> Safe:
@@ -170,16 +160,11 @@ def _sum_sentence(study: ReportRecords, total: Mapping[str, int]) -> Safe:
     return join(p(lead, cls="lead"), tag("div", tag("b", "Accounts differ"), p(text), cls="flag"))
 
 
-def _fate_table(study: ReportRecords, rows: Sequence[Data]) -> Safe:
-    present = [f for f in FATES if any(r["fate"] == f and r["rollouts"] for r in rows)]
-    metered = _metered(study)
-    whats = list(dict.fromkeys(r["what"] for r in rows))
-    body = []
-    for what in whats:
-        of = {r["fate"]: r["rollouts"] for r in rows if r["what"] == what}
-        body.append([what, *(count(of.get(f, 0)) for f in present), count(sum(of.values())), count(metered[what])])
-    sums = [count(sum(r["rollouts"] for r in rows if r["fate"] == f)) for f in present]
-    body.append(["all", *sums, count(sum(r["rollouts"] for r in rows)), count(sum(metered[w] for w in whats))])
+def _fate_table(study: ReportRecords, fates: Mapping[str, Mapping[str, int]], total: Mapping[str, int]) -> Safe:
+    present, metered = [f for f in FATES if total[f]], _metered(study)
+    body = [[what, *(count(own.get(f, 0)) for f in present), count(sum(own.values())), count(metered[what])]
+            for what, own in fates.items()]
+    body.append(["all", *(count(total[f]) for f in present), count(sum(total.values())), count(sum(metered.values()))])
     head = ["rollouts", *present, "sum", "meter"]
     return table(head, body, "Rollouts by fate, their sum, and what the meter counted")
 
@@ -205,9 +190,6 @@ def _cost_table(study: ReportRecords) -> Safe:
     note = ("C counts the account train only. Tokens are those that the method requested; the engine may share or skip "
             "some.")
     return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))
-
-
-# time -------------------------------------------------------------------------------------------------------
 
 
 def time(study: ReportRecords) -> Section:

@@ -213,9 +213,6 @@ def _spent(study: ReportRecords) -> Safe:
     return p(f"Spent: {brief(rollouts)} rollouts, {span(seconds)} of run time.", cls="soft")
 
 
-# flags ------------------------------------------------------------------------------------------------------
-
-
 def flags(study: ReportRecords) -> Section:
     """What is not identified and how to resolve it, cautions, broken records, and what was left out."""
     parts = [*_not_identified(study), *_cautions(study), *_checks(study), *_trouble(study)]

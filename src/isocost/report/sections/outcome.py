@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report import charts
-from isocost.report.html import Safe, count, figure, interval, join, p, sentence, tag
+from isocost.report.html import Safe, count, figure, interval, join, names, p, sentence, tag
 from isocost.report.records import Data, ReportRecords, as_dict, as_list, number
 from isocost.report.section import Section, empty, told
+from isocost.screen.words import counted
 
 SPLIT = "eval/audit"  # the test split; `eval/select` is the validation split
+SHORT = 12      # hexadecimal digits of a hash that are shown
 
 
 def prescribed_arm(study: ReportRecords) -> Data:
@@ -64,14 +66,8 @@ def reach_of(study: ReportRecords) -> list[Data]:
     if not end or not top or top <= end:
         return []
     text = f"extrapolated: up to\n{ratio or top / end:.1f}x the pilot's\nrollouts"      # in short lines, for a phone
-    passes = epochs_ratio(study)
-    return [{"C": end, "C2": top, "text": text + (f", {passes:.1f}x its\nepochs" if passes else "")}]
-
-
-def epochs_ratio(study: ReportRecords) -> float | None:
-    """Epochs of the prescribed runs divided by those of the pilot's longest run."""
-    asked, seen = number(prescribed_arm(study).get("epochs")), number(study["plan"].get("pilot_epochs"))
-    return asked / seen if asked and seen else None
+    asked, seen = number(prescribed_arm(study).get("epochs")), number(plan.get("pilot_epochs"))
+    return [{"C": end, "C2": top, "text": text + (f", {asked / seen:.1f}x its\nepochs" if asked and seen else "")}]
 
 
 def outcome(study: ReportRecords) -> Section:
@@ -163,7 +159,19 @@ def _verdict_words(study: ReportRecords, data: Data) -> Safe:
         unsealed = p("This is the plan's forecast for a run with your own trainer. It is not sealed." if own else
                      "This is the plan's forecast; `isocost train --plan` seals it before training.", cls="soft")
     judged = p(verdict, changed) if audited else ""
-    return join(p(text, cls="lead"), told(study, "forecast"), judged, told(study, "audit"), unsealed)
+    return join(p(text, cls="lead"), _sealed(study), told(study, "forecast"), judged, told(study, "audit"), unsealed)
+
+
+def _sealed(study: ReportRecords) -> Safe:
+    """When the forecast was sealed, and which runs carry its seal: each records the seal when it starts."""
+    seal, trained = study["forecast"].get("seal"), study.of("train")
+    if not seal:
+        return join()
+    before = counted(sum(r.purpose not in ("train", "run") for r in study.runs), "run")
+    lack = [r.name for r in trained if r.about.get("seal") != seal]
+    carried = f"without the seal: {names(lack)}" if lack else f"all of {counted(len(trained), 'trained run')} have it"
+    return p("Seal ", tag("code", str(seal)[:SHORT], title=str(seal)), ", a hash of the forecast and of all that it is "
+             f"made from, after {before}; {carried if trained else 'no run was trained under it yet'}.")
 
 
 def trained_lines(study: ReportRecords) -> list[Data]:

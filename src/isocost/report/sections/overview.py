@@ -28,16 +28,14 @@ def overview(study: ReportRecords) -> Safe:
 
 
 def overview_plot(study: ReportRecords) -> tuple[theme.Spec, str, list[Data]]:
-    """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome.
-
-    Rows have a kind: "pilot" (n, C, reward, low, high), "run" (n, run, C, reward), "forecast" (C, value, low, high) and
-    "mean at the end" (n, C, reward). C is in rollouts per run.
-    """
+    """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome. Rows have a
+    kind: "pilot" (n, C, reward, low, high), "run" (n, run, C, reward), "forecast" (C, value, low, high) and "mean at
+    the end" (n, C, reward). C is in rollouts per run."""
     data, n = outcome_of(study), prescribed_n(study)
     if not data or not n or not data["C"]:
         return {}, "", []
     points, fits = ([{"kind": kind, **r} for r in rows]
-                    for kind, rows in zip(("observed", "fitted"), reward_rows(study, None, law_of(study)), strict=True))
+                    for kind, rows in zip(("observed", "fitted"), reward_rows(study, law_of(study)), strict=True))
     lines = trained_lines(study)
     top = float(data["C"])
     bounds = {k: data["forecast"].get(k) for k in ("value", "low", "high")}

@@ -69,9 +69,6 @@ def _methods(data: Data) -> Safe:
     return join(tag("h3", "Preconditions of the methods"), found)
 
 
-# learning rate ----------------------------------------------------------------------------------------------
-
-
 def learning_rate(study: ReportRecords) -> Section:
     """The probe: final reward against learning rate, by batch size; the fitted rule; whether n* depends on it."""
     data, title = study["rate"], "Learning rate"

@@ -15,10 +15,8 @@ from isocost.report.records import Data, ReportRecords, Run, as_list, law_of, nu
 from isocost.report.section import Section, empty, told
 from isocost.report.sections.outcome import (
     SPLIT,
-    epochs_ratio,
     equal_set,
     no_law,
-    prescribed_arm,
     prescribed_C,
     prescribed_n,
     reach_of,
@@ -31,16 +29,12 @@ if TYPE_CHECKING:
 GRID = 72  # points of a drawn curve
 
 
-# reward against compute -------------------------------------------------------------------------------------
-
-
 def curves(study: ReportRecords) -> Section:
     """Reward against compute for each n: means over seeds, fitted curves, bands."""
     title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
     if not runs:
         return _plain(study, title)
-    points, law = _means(runs), law_of(study)
-    spec, alt_text, rows = reward_plot(study, points, law)
+    law, (spec, alt_text, rows) = law_of(study), reward_plot(study)
     beyond = " Dashed: extrapolated beyond the pilot, with the band of the prescribed n only." * bool(reach_of(study))
     caption = (f"Points are means over seeds. Lines are fitted curves, shades their 90 % confidence bands.{beyond} "
                "Click a legend entry to highlight an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to "
@@ -51,16 +45,13 @@ def curves(study: ReportRecords) -> Section:
         f"common C, {_order(runs)}."
     )
     return Section("curves", title, join(
-        p(lead, cls="lead"), plot, _how_far(study), told(study, "law"), _arm_table(law), _left_out(runs)))
+        p(lead, cls="lead"), plot, told(study, "law"), _arm_table(law), _left_out(runs)))
 
 
-def reward_plot(
-    study: ReportRecords, points: Sequence[Data] | None = None, law: Law | None = None
-) -> tuple[theme.Spec, str, list[Data]]:
+def reward_plot(study: ReportRecords) -> tuple[theme.Spec, str, list[Data]]:
     """The main plot: (specification, alternative text, the rows behind it)."""
-    if points is None:
-        law = law_of(study)
-    points, fits = reward_rows(study, points, law)
+    law = law_of(study)
+    points, fits = reward_rows(study, law)
     reach = reach_of(study) if law else []
     rows = [*({"kind": "observed", **r} for r in points), *({"kind": "fitted", **r} for r in fits)]
     runs = [r for r in study.of("pilot") if r.evaluations]
@@ -73,35 +64,10 @@ def reward_plot(
     return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
 
 
-def reward_rows(
-    study: ReportRecords, points: Sequence[Data] | None, law: Law | None
-) -> tuple[Sequence[Data], list[Data]]:
+def reward_rows(study: ReportRecords, law: Law | None) -> tuple[list[Data], list[Data]]:
     """What the main plot draws: means over seeds, and points of the law's fitted curves; none without a law."""
-    if points is None:
-        points = _means([r for r in study.of("pilot") if r.evaluations])
+    points = _means([r for r in study.of("pilot") if r.evaluations])
     return points, _fitted(law, reach_of(study), prescribed_n(study)) if law else []
-
-
-def _how_far(study: ReportRecords) -> Safe:
-    """The extrapolation ratios in rollouts and in epochs, and what they mean."""
-    reach, plan = reach_of(study), study["plan"]
-    if not reach:
-        return Safe("")
-    ratio, passes = reach[0]["C2"] / reach[0]["C"], epochs_ratio(study)
-    text = (
-        f"The prescribed runs have {count(reach[0]['C2'])} rollouts, the pilot's largest run had"
-        f" {count(reach[0]['C'])}: an extrapolation ratio of {ratio:.2g} in compute"
-    )
-    if passes:
-        text += (
-            f", and of {passes:.2g} in epochs ({brief(prescribed_arm(study).get('epochs'))} against"
-            f" {brief(plan.get('pilot_epochs'))} passes over the problems)"
-        )
-    more = (
-        "Up to a ratio of 1 the pilot measured the reward. Beyond it the law extrapolates, with wider bands; the"
-        " largest ratio that is prescribed is 8."
-    )
-    return p(f"{text}. {more}")
 
 
 def _means(runs: Sequence[Run]) -> list[Data]:
@@ -213,9 +179,6 @@ def _plain(study: ReportRecords, title: str) -> Section:
     best = max(ends, key=lambda k: ends[k])
     lead = f"{counted(len(ends), 'run')} without a pilot; {best} ends highest, at {share(ends[best])}."
     return Section("curves", title, join(p(lead, cls="lead"), plot))
-
-
-# frontier ---------------------------------------------------------------------------------------------------
 
 
 def frontier(study: ReportRecords) -> Section:

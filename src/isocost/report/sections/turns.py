@@ -64,9 +64,6 @@ def rollouts(study: ReportRecords) -> Section:
     return Section("rollouts", title, join(p(lead, cls="lead"), more, rule, viewer))
 
 
-# which ------------------------------------------------------------------------------------------------------
-
-
 def chosen(kept: Mapping[str, Sequence[KeptRollout]]) -> list[KeptRollout]:
     """The rollouts in the page, of kept ones by run: see `RULE`. Runs are in order; `profile` is one of them."""
     out = _varied(kept.get(PROFILE, ()), OF_PROFILE)
@@ -89,9 +86,6 @@ def _varied(some: Sequence[KeptRollout], most: int) -> list[KeptRollout]:
         seen[some[i].problem] += 1
         rank[i] = (i not in first, seen[some[i].problem], i)
     return [some[i] for i in sorted(sorted(rank, key=rank.__getitem__)[:most])]
-
-
-# one rollout ------------------------------------------------------------------------------------------------
 
 
 def _rollout(r: KeptRollout, index: int, study: ReportRecords) -> Safe:

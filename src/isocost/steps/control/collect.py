@@ -51,11 +51,8 @@ def collect_set(
     target: str = "parquet", observer: Observer = SILENT,
 ) -> CollectedSet:
     """Make a set of at least `steps` transitions in `out`. `shares` are texts such as "random=0.95" or "runs/expert".
-    `target` is "parquet", a file, or "minari", a folder.
-
-    Raises UserError for a task, a behaviour or shares that cannot be used, and for a file that is there already with
-    other transitions.
-    """
+    `target` is "parquet", a file, or "minari", a folder. Raises UserError for a task, a behaviour or shares that cannot
+    be used, and for a file that is there already with other transitions."""
     from isocost.control.data import make, read, write
     from isocost.control.minari_sets import read_minari, write_minari
     from isocost.control.tasks import open_task

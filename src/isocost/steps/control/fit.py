@@ -55,10 +55,8 @@ class ControlLawResult(OfPlanner):
 
 @changes
 def fit_control_study(study: StudyRecord) -> ControlLawResult:
-    """Fit the laws to the runs of the pilot, or of the logs, and write law.json.
-
-    Raises UserError where the study has no runs.
-    """
+    """Fit the laws to the runs of the pilot, or of the logs, and write law.json. Raises UserError where the study has
+    no runs."""
     curves = return_curves(study.runs_read, ("pilot",))
     if not curves:
         study.record("pilot.json", "plan")

@@ -52,7 +52,6 @@ class ControlTable(Result):
                         "is 1")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"table": str(self.path), "runs": self.runs, "empty": list(self.empty)}
 
 
@@ -71,7 +70,6 @@ class ImportedControl(Result):
                 Row("next", f"isocost fit {word(self.path)}", "command")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         keys = ("run", "log", "arm", "seed", "samples", "return")
         return {"study": str(self.path), "runs": [dict(zip(keys, r, strict=True)) | {"arm": r[2].data()}
                                                   for r in self.runs]}
@@ -81,11 +79,9 @@ def import_control(
     sources: Sequence[str | Path], out: Path, task: str, *, trainer: str | None = None, columns: Sequence[str] = (),
     observer: Observer = SILENT,
 ) -> ControlTable | ImportedControl:
-    """Make a study of the runs in these logs, or the table of their settings where that has empty cells.
-
-    `columns` are NAME=COLUMN as for other logs: of a CSV, step is its samples. Raises UserError for a log that cannot
-    be read, a cell of the table that is not a number, two runs of one arm and seed, and a folder with another study.
-    """
+    """Make a study of the runs in these logs, or the table of their settings where that has empty cells. `columns` are
+    NAME=COLUMN as for other logs: of a CSV, step is its samples. Raises UserError for a log that cannot be read, a cell
+    of the table that is not a number, two runs of one arm and seed, and a folder with another study."""
     found: list[tuple[Path, Log]] = []
     skipped: list[str] = []
     for path in map(Path, sources):

@@ -123,11 +123,8 @@ class ControlPlanResult(OfPlanner):
 
 @changes
 def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
-    """Without runs, plan the pilot; with the runs of a pilot, prescribe.
-
-    Raises:
-        UserError: for options that do not fit, a budget that pays for nothing, and a return without a law.
-    """
+    """Without runs, plan the pilot; with the runs of a pilot, prescribe. Raises UserError for options that do not fit,
+    a budget that pays for nothing, and a return without a law."""
     told = {k: v for k, v in vars(asked).items() if v is not None}
     own = study.source.can(Can.PILOT)
     if study.has("forecast.json") and told:
@@ -214,11 +211,9 @@ def _prescription(study: StudyRecord, told: Mapping[str, Any]) -> ControlPlan:
 
 
 def priced_by(study: StudyRecord, options: Mapping[str, Any]) -> tuple[Budget | None, ControlPrice]:
-    """The budget of a study in a unit of plans, and what samples and updates cost in it.
-
-    Without a budget the unit is that of --sample-cost or --update-cost, else time, or environment steps where the time
-    is not known. Raises UserError for costs in different units.
-    """
+    """The budget of a study in a unit of plans, and what samples and updates cost in it. Without a budget the unit is
+    that of --sample-cost or --update-cost, else time, or environment steps where the time is not known. Raises
+    UserError for costs in different units."""
     workers = options.get("workers") or os.cpu_count() or 1
     machine = Machine.priced(options.get("price"), options.get("devices") or 1, workers)
     budget = machine.spend(options.get("budget"), {})

@@ -38,10 +38,8 @@ class Trained:
 def run_all(
     folder: Path, runs: Sequence[ControlRunPlan], of: Trained, title: str, workers: int, observer: Observer
 ) -> None:
-    """Run these in `folder`, each in a folder of its own; those that ended are not run again.
-
-    Raises UserError for a run that ended for another reason than its budget or divergence.
-    """
+    """Run these in `folder`, each in a folder of its own; those that ended are not run again. Raises UserError for a
+    run that ended for another reason than its budget or divergence."""
     from isocost.runs.control import ControlJob, updates_of
 
     by: dict[tuple[Any, ...], list[ControlJob]] = {}
@@ -76,11 +74,9 @@ def run_all(
 
 
 def stacks_of(groups: Sequence[Sequence[Any]], workers: int) -> list[list[Any]]:
-    """The jobs of groups that can share a stack, in stacks of at most `STACKED`, the longest first.
-
-    A group is parted further while the workers end earlier for it: each stack more has all its ticks once more. The
-    stacks of a group have like sigmas, so that few ticks are of few runs.
-    """
+    """The jobs of groups that can share a stack, in stacks of at most `STACKED`, the longest first. A group is parted
+    further while the workers end earlier for it: each stack more has all its ticks once more. The stacks of a group
+    have like sigmas, so that few ticks are of few runs."""
     ordered = [sorted(group, key=lambda job: -job.arm["sigma"] * job.budget["env-steps"]) for group in groups]
     parts = [-(-len(group) // STACKED) for group in groups]
 

@@ -118,10 +118,7 @@ def train_control(
     method: str, task: str, asked: ControlOptions, out: Path | None = None, *, observer: Observer = SILENT
 ) -> ControlEnd:
     """Train a method of control on a task: one run in `out`, or several in `out`/seed-S, as one stack. Run it again to
-    continue.
-
-    Raises UserError for a method, task, size or budget that does not exist or does not fit.
-    """
+    continue. Raises UserError for a method, task, size or budget that does not exist or does not fit."""
     from isocost.control import methods
     from isocost.runs.control import ControlJob, run_stack
 
@@ -197,11 +194,9 @@ def _stops(budget: str) -> tuple[str, float]:
 
 @dataclass(frozen=True)
 class ReturnResult(Result):
-    """The return of a run's policy on fresh episodes, which none of its evaluations had.
-
-    low, high: 90 % interval of the mean. sd, worst, best: of single episodes. failures: episodes that returned no more
-    than random actions do on average (`random`); scaled: the mean on the task's scale.
-    """
+    """The return of a run's policy on fresh episodes, which none of its evaluations had. low, high: 90 % interval of
+    the mean. sd, worst, best: of single episodes. failures: episodes that returned no more than random actions do on
+    average (`random`); scaled: the mean on the task's scale."""
 
     run: str
     task: str
@@ -233,7 +228,6 @@ class ReturnResult(Result):
 @dataclass(frozen=True)
 class SeedReturns(Result):
     """The returns of several runs of one method, task and setting, each on the same fresh episodes: one for each seed.
-
     mean, low, high: over the runs, with its 90 % interval by their spread, `sd`. scaled: the mean on the task's scale.
     """
 
@@ -256,15 +250,12 @@ class SeedReturns(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields."""
         return {**vars(self), "runs": [r.to_dict() for r in self.runs]}
 
 
 def evaluate_control(folder: Path, episodes: int = 64) -> ReturnResult | SeedReturns:
-    """Measure a run's policy on fresh episodes, without exploration; of a folder with several runs, all of them.
-
-    Raises UserError as `load_policy` does, and for runs of several methods, tasks or settings.
-    """
+    """Measure a run's policy on fresh episodes, without exploration; of a folder with several runs, all of them. Raises
+    UserError as `load_policy` does, and for runs of several methods, tasks or settings."""
     homes = find_runs(folder)
     if homes == [folder]:
         return _measured(folder, episodes)

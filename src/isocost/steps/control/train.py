@@ -44,7 +44,6 @@ class ControlRuns(Result):
         return [Row("", f"{counted(len(self.runs), 'run')} done"), Row("next", self.then, "command")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"runs": list(self.runs)}
 
 
@@ -114,10 +113,8 @@ def pilot_control(
 def train_control(
     study: StudyRecord, *, workers: int | None = None, dry_run: bool = False, observer: Observer = SILENT
 ) -> Result:
-    """Seal the forecast, then train the prescription and its rivals on new seeds. A dry run returns the plan.
-
-    Raises UserError for logs, before there is a plan, and where what a sealed forecast was made from has changed.
-    """
+    """Seal the forecast, then train the prescription and its rivals on new seeds. A dry run returns the plan. Raises
+    UserError for logs, before there is a plan, and where what a sealed forecast was made from has changed."""
     study.source.require(Can.TRAIN, study.path)
     made = prescribed(study)
     if dry_run:

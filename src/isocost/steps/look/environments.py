@@ -31,11 +31,9 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class EnvironmentRow:
-    """An environment that ships: its name, what it is, the form of its spec, its options with their defaults.
-
-    `needs` is what has to be installed. `limits` is None for an environment that its spec has to name, and for one that
-    this machine cannot open.
-    """
+    """An environment that ships: its name, what it is, the form of its spec, its options with their defaults. `needs`
+    is what has to be installed. `limits` is None for an environment that its spec has to name, and for one that this
+    machine cannot open."""
 
     name: str
     about: str
@@ -115,8 +113,7 @@ def check_environment(spec: str, data: str | None = None, model: str | None = No
     `data` names the problems of an environment that lists none. `model` is the one that will read what it opens with,
     by default the environment's own; without one on this machine this is not checked. No weights are read.
 
-    Raises:
-        UserError: for an environment or a model that does not exist, and for an environment without problems.
+    Raises UserError for an environment or a model that does not exist, and for an environment without problems.
     """
     found = open_environment(spec)
     if found.problems is not None:

@@ -61,9 +61,7 @@ class PassRateMean:
 @dataclass(frozen=True)
 class EvaluationResult(Result):
     """A run's final policy, measured again on `problems` problems: pass@1, of the base too where it was requested.
-
-    cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far.
-    """
+    cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far."""
 
     run: str
     problems: int
@@ -127,7 +125,6 @@ class ModelEvaluation(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost eval --json` prints it."""
         return _recorded(super().to_dict(), "strategy", "mark", "flawed")
 
 
@@ -178,8 +175,7 @@ def evaluate(
     `strategy` (`isocost.strategies`) each completion is an answer by it. pass@1 is by the verifier `truth`, or that of
     the run; the mark of the verifier that trained is beside it. Writes eval.json.
 
-    Raises:
-        UserError: if the run has no final policy.
+    Raises UserError if the run has no final policy.
     """
     record = read_json(run / "run.json")
     source.of(record).require(Can.EVALUATE, run)
@@ -218,8 +214,7 @@ def evaluate_model(
     (`isocost.strategies`), so many answers by it. `price` is per token, and `limits` are of the requests to a model's
     server.
 
-    Raises:
-        UserError: for a model or problems that cannot be used, and where no completion has a reward.
+    Raises UserError for a model or problems that cannot be used, and where no completion has a reward.
     """
     from isocost.runs import evaluate as policies
     from isocost.worlds.setting import open_setting

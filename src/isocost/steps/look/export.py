@@ -41,12 +41,8 @@ class ExportResult(TextResult):
 
 
 def export(study: StudyRecord, target: str | None) -> ExportResult:
-    """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf;
-    of a study of control sb3.
-
-    Raises:
-        UserError: for an unknown target or none, and for a study without a prescription.
-    """
+    """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf; of
+    a study of control sb3. Raises UserError for an unknown target or none, and for a study without a prescription."""
     if study.kind == "control":
         to = targets.load(target, "write_control")
         return ExportResult(str(target), str(to.write_control(control_prescription(study))), study.path)

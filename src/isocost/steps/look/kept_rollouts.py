@@ -23,11 +23,9 @@ PARTS = (kept.TRAINING, kept.HELD_OUT)
 
 @dataclass(frozen=True)
 class Rollouts(Result):
-    """Kept rollouts that match, the first of them in `found`.
-
-    started: rollouts of the runs that were searched, kept or not; kept: those with text; matching: how many match.
-    outcomes: the matching ones by outcome. runs: the names that were searched, "profile" among them.
-    """
+    """Kept rollouts that match, the first of them in `found`. started: rollouts of the runs that were searched, kept or
+    not; kept: those with text; matching: how many match. outcomes: the matching ones by outcome. runs: the names that
+    were searched, "profile" among them."""
 
     folder: Path
     runs: tuple[str, ...]
@@ -51,7 +49,6 @@ class Rollouts(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {
             "runs": list(self.runs), "started": self.started, "kept": self.kept, "matching": self.matching,
             "outcomes": self.outcomes, "rollouts": [r.to_dict() for r in self.found],
@@ -121,12 +118,9 @@ def _said(who: str, text: str, empty: bool = False) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rollouts are looked for: those that match all that is not None.
-
-    update: updates that were made before it was sampled. part: "training" or "held-out". outcome: one of `Outcome`.
-    fault: a source of faults ("tool", "model", "environment") or "any". problem, attempt: its id, and the number of the
-    attempt in its group.
-    """
+    """Which rollouts are looked for: those that match all that is not None. update: updates that were made before it
+    was sampled. part: "training" or "held-out". outcome: one of `Outcome`. fault: a source of faults ("tool", "model",
+    "environment") or "any". problem, attempt: its id, and the number of the attempt in its group."""
 
     update: int | None = None
     part: str | None = None
@@ -148,8 +142,7 @@ def find_rollouts(folder: str | Path, *, run: str | None = None, first: int = 3,
 
     **wanted: fields of `Wanted`.
 
-    Raises:
-        UserError: without a run or a profile below the folder, or for a run or an update that it does not have.
+    Raises UserError without a run or a profile below the folder, or for a run or an update that it does not have.
     """
     folder, asked = Path(folder), Wanted(**wanted)
     there, update = _all(folder), asked.update

@@ -89,7 +89,6 @@ class PointsFit(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost laws fit --json` prints it."""
         fields = {k: v for k, v in asdict(self).items() if k != "parameters"}
         found = {p.name: {"value": p.value, "low": p.low, "high": p.high} for p in self.parameters}
         return dict(finite({**fields, "parameters": found}))
@@ -97,11 +96,8 @@ class PointsFit(Result):
 
 def fit_points(law: str, path: str | Path, *, x: str = "x", y: str = "y", run: str = "run", level: float = 0.9
                ) -> PointsFit:
-    """Fit a law to a CSV table with columns `x` and `y` and, if known, `run`, which names the run of each point.
-
-    Raises:
-        UserError: for an unknown law, and for a table that does not fit.
-    """
+    """Fit a law to a CSV table with columns `x` and `y` and, if known, `run`, which names the run of each point. Raises
+    UserError for an unknown law, and for a table that does not fit."""
     if law not in LAWS:
         raise UserError(f"unknown law {law!r}; expected one of {', '.join(LAWS)}")
     if not Path(path).is_file():

@@ -63,7 +63,6 @@ class StudyRow:
                                                     f"{duration(self.seconds)}{verdict}", "head")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"kind": "study", **asdict(self)}
 
 
@@ -88,7 +87,6 @@ class RunRow:
     last: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"kind": "run", **{k: v for k, v in asdict(self).items() if k != "arm"}, **self.arm}
 
 
@@ -143,11 +141,7 @@ def _table(runs: list[RunRow]) -> Table:
 
 
 def list_folder(folder: str | Path) -> Listing:
-    """The studies and runs below a folder.
-
-    Raises:
-        UserError: if the folder does not exist.
-    """
+    """The studies and runs below a folder. Raises UserError if the folder does not exist."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}")
@@ -224,10 +218,8 @@ def _run(path: Path) -> RunRow:
 
 
 def _ended(path: Path, reason: str | None) -> str:
-    """Why a run ended, or whether it is running: a training process holds its lock, which the system releases.
-
-    A run that was stopped keeps the end of that time while it continues.
-    """
+    """Why a run ended, or whether it is running: a training process holds its lock, which the system releases. A run
+    that was stopped keeps the end of that time while it continues."""
     if reason not in (None, *GO_ON):
         return str(reason)
     with suppress(FileNotFoundError), open(path / "lock") as lock:
@@ -255,7 +247,6 @@ class MethodRow:
     broken: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         if self.broken is not None:
             return {"name": self.name, "broken": self.broken}
         return {k: v for k, v in asdict(self).items() if k != "broken"}
@@ -307,10 +298,7 @@ class MethodFile(TextResult):
 
 
 def method_file(name: str) -> MethodFile:
-    """The file of a method, by its name or path.
-
-    Raises:
-        UserError: for a method that does not exist or cannot be loaded.
+    """The file of a method, by its name or path. Raises UserError for a method that does not exist or cannot be loaded.
     """
     path = Path(catalogue.load(name).__file__)
     return MethodFile(name, path, path.read_text(encoding="utf-8"))
@@ -338,11 +326,8 @@ class MethodCheck(Result):
 
 def check_method(name: str) -> MethodCheck:
     """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file; that of strategies on a strategy,
-    and that of methods of control on one of these.
-
-    Raises:
-        UserError: for a method or a strategy that does not exist or cannot be loaded.
-    """
+    and that of methods of control on one of these. Raises UserError for a method or a strategy that does not exist or
+    cannot be loaded."""
     from isocost.control import methods as agents
 
     if strategies.known(name):
@@ -353,6 +338,3 @@ def check_method(name: str) -> MethodCheck:
         from isocost.contract.check import check
 
     return MethodCheck(name, tuple(check(name)))
-
-
-# differences --------------------------------------------------------------------------------------------------

@@ -32,9 +32,7 @@ JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
 @dataclass(frozen=True)
 class Bearings:
     """What a study predicts for its trained runs: the law, the target reward of each n, equally good n, and the price.
-
-    Law and targets are of `metric`, and the curve of a run must be of the same metric.
-    """
+    Law and targets are of `metric`, and the curve of a run must be of the same metric."""
 
     law: Law | None = None
     targets: Mapping[int, float] | None = None
@@ -76,8 +74,7 @@ def judge_run(
 
     `target` is the held-out reward wanted at the end, `worth` the least gain that makes more training worth it.
 
-    Raises:
-        UserError: if the folder is not a run, or its evaluations do not hold the metric.
+    Raises UserError if the folder is not a run, or its evaluations do not hold the metric.
     """
     files = RunFiles(run)
     record, found = files.about(BUDGETED), curves([files], bearings.metric)
@@ -141,10 +138,8 @@ def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
 
 
 def per_cost(verdict: StoppingVerdict, run: Path, machine: Machine) -> dict[str, float]:
-    """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money.
-
-    Time is by the run's own seconds per rollout.
-    """
+    """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money. Time
+    is by the run's own seconds per rollout."""
     if not verdict.stretch > 0:
         return {}
     out = {"per_1000_rollouts": verdict.gain.value / verdict.stretch * 1000}
@@ -160,12 +155,9 @@ def per_cost(verdict: StoppingVerdict, run: Path, machine: Machine) -> dict[str,
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """The verdict on one run.
-
-    `per_cost` is the expected gain in reward per unit of cost, by unit (see the function of that name). `reason` and
-    `detail` say why the run ended; both are empty while it trains. `measured` is what its rewards are
-    (`isocost.runs.measure.of`). `parting` is of mark and truth, where the run has both.
-    """
+    """The verdict on one run. `per_cost` is the expected gain in reward per unit of cost, by unit (see the function of
+    that name). `reason` and `detail` say why the run ended; both are empty while it trains. `measured` is what its
+    rewards are (`isocost.runs.measure.of`). `parting` is of mark and truth, where the run has both."""
 
     path: str
     verdict: StoppingVerdict
@@ -199,7 +191,6 @@ class RunVerdict:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         beside = {} if self.parting is None else {"parting": self.parting.data()}
         return {**self.verdict.data(), "per_cost": dict(self.per_cost), "ended": self.ended, "reason": self.reason,
                 "detail": self.detail, "path": self.path, **beside}
@@ -224,8 +215,7 @@ def verdict(path: str | Path, *, target: float | None = None, worth: float | Non
     Nothing is stopped. `target` is the held-out reward wanted at the end; by default the forecast's lower bound.
     `worth` is the gain in reward below which the rest of a run is not worth its cost.
 
-    Raises:
-        UserError: if the folder is neither a run nor a study, or none of its runs has been evaluated.
+    Raises UserError if the folder is neither a run nor a study, or none of its runs has been evaluated.
     """
     path, found = Path(path), []
     bearings: dict[Path | None, Bearings] = {}

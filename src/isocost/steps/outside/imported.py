@@ -50,10 +50,8 @@ THEIRS = (
 
 
 def rule_of(seen: Sequence[Curve]) -> RateRule:
-    """The learning-rate rule that the runs followed: a power of rollouts per update through their rates.
-
-    With one batch size only, the exponent is 1/2, and the text says so. Arms that were run keep their own rate.
-    """
+    """The learning-rate rule that the runs followed: a power of rollouts per update through their rates. With one batch
+    size only, the exponent is 1/2, and the text says so. Arms that were run keep their own rate."""
     at = sorted({(c.arm["n"] * c.arm["B"], c.arm["lr"]) for c in seen})
     sizes = np.array([b for b, _ in at], dtype=float)
     rates = np.log([lr for _, lr in at])
@@ -174,11 +172,9 @@ def lacking(runs: Sequence[RunFiles]) -> list[tuple[str, int]]:
 
 
 def timing_of(seen: Sequence[Curve]) -> Timing:
-    """The time that a run takes, by the logs' seconds; with evaluations where these cannot be distinguished.
-
-    Where the runs do not separate the time of an update from that of its rollouts, it is seconds over rollouts, in
-    total. Without seconds it is `UNTIMED`.
-    """
+    """The time that a run takes, by the logs' seconds; with evaluations where these cannot be distinguished. Where the
+    runs do not separate the time of an update from that of its rollouts, it is seconds over rollouts, in total. Without
+    seconds it is `UNTIMED`."""
     separate = measure_timing(seen, UNTIMED)
     if separate != UNTIMED:
         return separate
@@ -196,9 +192,8 @@ def planned(study: StudyRecord, asked: PlanOptions) -> PlanResult:
 
     A `price` and a number of `devices` turn time into money and device-hours.
 
-    Raises:
-        UserError: before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
-            for a price or devices where the logs hold no seconds; for options that an imported study does not use.
+    Raises UserError before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
+    for a price or devices where the logs hold no seconds; for options that an imported study does not use.
     """
     if asked.shape or asked.metric is not None:
         raise UserError(

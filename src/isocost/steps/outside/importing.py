@@ -84,7 +84,6 @@ class ImportedRuns(Result):
                   for what, count in lacks.most_common())]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost import --json` prints it: a list with an entry per run."""
         return list(finite([{k: v for k, v in asdict(r).items() if k != "arm"} | {**r.arm} for r in self.runs]))
 
 
@@ -108,8 +107,7 @@ def import_logs(
             base: the reward of the policy before training, in the log's units;
             model, data: what was trained on which problems, as text.
 
-    Raises:
-        UserError: for a log that cannot be read or does not fit; then nothing is written.
+    Raises UserError for a log that cannot be read or does not fit; then nothing is written.
     """
     mapped = mapped_of(columns)
     found: list[Log] = []
@@ -161,10 +159,8 @@ def _stated(*, n: int | None = None, B: int | None = None, lr: float | None = No
 
 
 def bring(logs: Sequence[Log], out: Path, asked: ImportOptions, study: bool = False) -> tuple[ImportedRun, ...]:
-    """Write logs as one run, or as runs of a study: with several logs, with `study`, or if `out` is a study.
-
-    Returns an entry per run. Raises UserError, with nothing written, for a log that does not fit.
-    """
+    """Write logs as one run, or as runs of a study: with several logs, with `study`, or if `out` is a study. Returns an
+    entry per run. Raises UserError, with nothing written, for a log that does not fit."""
     for log in logs:
         scaled(log, asked)
     runs = [resolve(log, asked) for log in logs]
@@ -244,9 +240,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: ImportOptions) -> tu
 
 def _may_coincide(run: Imported) -> bool:
     """Whether a run of another seed may have identical rewards: the seed is known, and they take at most two values.
-
-    Success of 0 or 1 does not identify a run; other rewards do.
-    """
+    Success of 0 or 1 does not identify a run; other rewards do."""
     return run.seed is not None and len({p.reward for _, p in run.evaluations}) <= FEW
 
 

@@ -16,21 +16,15 @@ from isocost.trainers.driving.driven import KINDS
 def trainer_of(
     text: str, *, metrics: str | None = None, columns: Mapping[str, str] | None = None, stall: float | None = None
 ) -> Trainer:
-    """The trainer of `--trainer` and the options beside it; its command runs in the current directory.
-
-    Raises:
-        UserError: for an unknown trainer or word in braces, and for a command that lacks one that it needs.
-    """
+    """The trainer of `--trainer` and the options beside it; its command runs in the current directory. Raises UserError
+    for an unknown trainer or word in braces, and for a command that lacks one that it needs."""
     kinds = {name: drive.words for name, drive in KINDS.items()}
     return parsed(text, Path.cwd(), kinds, metrics=metrics, columns=columns, stall=stall or STALL)
 
 
 def settle(study: StudyRecord, trainer: str | None, site: Site) -> StudyRecord:
-    """The study with the trainer and the site that a later step names: its trainer cannot be another one.
-
-    Raises:
-        UserError: for another trainer than the study's, and for a site that cannot execute a trainer's runs.
-    """
+    """The study with the trainer and the site that a later step names: its trainer cannot be another one. Raises
+    UserError for another trainer than the study's, and for a site that cannot execute a trainer's runs."""
     own = study.trainer
     if own is None:
         if trainer is not None:

@@ -6,10 +6,11 @@ before and after its updates, and its seconds are those that the pilot is planne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,19 +20,78 @@ from isocost.planner.budget import MEASURED, Timing
 from isocost.planner.training.learning_rate import starting_rule
 from isocost.planner.training.study_runs import COMMON, run_seed
 from isocost.runs.arm import Arm
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import SCHEMA, read_json, read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch.launchers import launcher_of
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.measure import UNNAMED
+from isocost.screen.display import Result, Row, folder_field
+from isocost.screen.words import counted, duration, word
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import StudyFolder, found, restart, writes
 from isocost.steps.outside.drive import drive_jobs
-from isocost.steps.outside.trainer_profile import TrainerProfile
 from isocost.trainers.driving.command import Trainer
 from isocost.trainers.driving.driven import KINDS
 from isocost.types import Cost
 from isocost.worlds.setting import Setting
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainerProfile(Result):
+    """The first run of a user's trainer: `updates` of `at["n"]` x `at["B"]` rollouts at the rate `at["lr"]`. base, end:
+    held-out reward before and after. timing: its seconds by part. lengths: the mean length of a completion, if the log
+    has it. missing: what the log lacks. select: held-out problems. samples: of each. command: what ran."""
+
+    command: str
+    base: float
+    end: float
+    updates: int
+    at: Data
+    timing: Data
+    cost: Data
+    select: int
+    samples: int
+    audit: int = 0
+    exact: bool = False
+    pool: int | None = None
+    parameters: float | None = None
+    lengths: Data | None = None
+    missing: Sequence[str] = ()
+    seconds: float = 0.0
+    folder: Path | None = folder_field()
+
+    @classmethod
+    def of(cls, data: Data, folder: Path | None = None) -> Self:
+        """From trainer.json."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: v for k, v in data.items() if k in known}, folder=folder)
+
+    @property
+    def heading(self) -> str:
+        return "profile: the first run of your trainer"
+
+    def rows(self) -> list[Row]:
+        """The command, its rewards, how precise they are, its speed, what its log lacks, and the next command."""
+        error = 0.5 / (self.select * self.samples) ** 0.5
+        return [
+            Row("", self.command, "command"),
+            Row("", f"{counted(self.updates, 'update')} of {self.at['n']} x {self.at['B']} rollouts at lr "
+                    f"{self.at['lr']:.2g} in {duration(self.seconds)}: held-out reward {self.base:.3f} before, "
+                    f"{self.end:.3f} after"),
+            Row("", f"{self.select} held-out problems, {counted(self.samples, 'sample')} each: standard error of an "
+                    f"evaluation at most {error:.3f}"),
+            Row("", f"{self.timing['rollout']:.2g} s a rollout and {self.timing['start']:.2g} s to start a run "
+                    f"({self.timing['source']})"),
+            *(Row("", f"missing: {text}", "flag") for text in self.missing),
+            Row("next", f"isocost plan {word(self.folder or '')} --budget ...", "command"),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """trainer.json."""
+        return {"schema": SCHEMA} | {k: v for k, v in vars(self).items() if k != "folder"}
+
 
 PROFILED = 4        # updates of the first run
 GROUPS = 8          # problems of each of its updates
@@ -43,11 +103,9 @@ BASE = "base"       # of the run that measures the base, where one is needed
 
 @dataclass(frozen=True)
 class Stated:
-    """What a user says of a trainer's runs, because no log holds it.
-
-    model, data: labels; parameters: the model's size. held_out: problems of an evaluation, 256 where it is not said;
-    samples: completions of each. scale: the least and the largest reward of a rollout.
-    """
+    """What a user says of a trainer's runs, because no log holds it. model, data: labels; parameters: the model's size.
+    held_out: problems of an evaluation, 256 where it is not said; samples: completions of each. scale: the least and
+    the largest reward of a rollout."""
 
     model: str | None = None
     data: str | None = None
@@ -99,11 +157,9 @@ def profile_trainer(
 
 
 def _base(home: StudyFolder, groups: int, observer: Observer) -> Cost:
-    """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost.
-
-    One update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The
-    reward is kept in study.json for all runs.
-    """
+    """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost. One
+    update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The reward
+    is kept in study.json for all runs."""
     assert home.trainer is not None
     if KINDS[home.trainer.kind].base:
         return Cost()
@@ -146,10 +202,8 @@ def _first(home: StudyFolder, stated: Stated, arm: Arm, before: Cost, observer: 
 
 
 def _timing(C: np.ndarray, seconds: np.ndarray, whole: float) -> Timing:
-    """Seconds of a rollout, with the evaluations between, by a run's clock; the rest of its time is its start.
-
-    Without a clock in the log all of its time is its rollouts'.
-    """
+    """Seconds of a rollout, with the evaluations between, by a run's clock; the rest of its time is its start. Without
+    a clock in the log all of its time is its rollouts'."""
     timed = isfinite(seconds[0]) and isfinite(seconds[-1]) and seconds[-1] > seconds[0]
     training = min(float(seconds[-1] - seconds[0]), whole) if timed else whole
     source = "its evaluation included" if timed else "its start included, for want of a clock in its log"

@@ -201,10 +201,8 @@ async def play(
     want: AnswerRequest, number: int, world: World, bill: Callable[[AnswerBill], None],
     on_tokens: OnTokens | None = None,
 ) -> list[Reply]:
-    """The replies to a request, one for each of its choices that ended. Charged to the account `answers`.
-
-    `bill` is called with the bill before anything is charged. Raises RequestError where no try ended.
-    """
+    """The replies to a request, one for each of its choices that ended. Charged to the account `answers`. `bill` is
+    called with the bill before anything is charged. Raises RequestError where no try ended."""
     engine = CountedEngine(world.engine, on_tokens)
     with meter.on(meter.ANSWERS), meter.begins(True), meter.tab() as tab:
         own = AnswerBill(want.chosen, tab, engine)

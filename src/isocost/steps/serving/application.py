@@ -125,10 +125,8 @@ class Application:
     async def _answered(
         self, want: AnswerRequest, number: int, on_tokens: Any = None
     ) -> tuple[Sequence[Reply], dict[str, Any]]:
-        """The replies to a request, and its usage, once there is room for it. Raises RequestError.
-
-        However it ends, its bill is in the journal before.
-        """
+        """The replies to a request, and its usage, once there is room for it. Raises RequestError. However it ends, its
+        bill is in the journal before."""
         bills: list[AnswerBill] = []
         replies: Sequence[Reply] = ()
         how = CANCELLED
@@ -218,11 +216,9 @@ class Application:
 
 
 class Growing:
-    """The texts of a request's choices as their tokens come, and how many characters of each were sent.
-
-    Held back are what may begin a stop string, and the bytes of a character that is not complete. A text does not
-    `grow` where what is written may not be what is answered, and where calls or log-probs go with it.
-    """
+    """The texts of a request's choices as their tokens come, and how many characters of each were sent. Held back are
+    what may begin a stop string, and the bytes of a character that is not complete. A text does not `grow` where what
+    is written may not be what is answered, and where calls or log-probs go with it."""
 
     def __init__(self, want: AnswerRequest, world: World):
         asked = want.asked

@@ -86,10 +86,8 @@ class Listening:
 @dataclass(frozen=True)
 class ServerEnd(Result):
     """What a server did: requests by how they ended, what their answers cost, and the requests to the model's server.
-
     others: what other models cost, such as the one of the strategy `route`, by account; neither `cost` nor `money` has
-    it.
-    """
+    it."""
 
     model: str
     strategy: str
@@ -118,11 +116,9 @@ class Answerer:
 
     @classmethod
     def of(cls, what: str, asked: Mapping[str, Any], given: Collection[str]) -> Answerer:
-        """Of a model, a run's final policy, or a study of strategies.
-
-        `asked` are options, of which `given` were given: these hold in place of a record's own. Raises UserError for a
-        run without a final policy, and for a study that has no model to answer with.
-        """
+        """Of a model, a run's final policy, or a study of strategies. `asked` are options, of which `given` were given:
+        these hold in place of a record's own. Raises UserError for a run without a final policy, and for a study that
+        has no model to answer with."""
         folder, own = Path(what), {k: asked[k] for k in given if k in option_names()}
         if (folder / "study.json").is_file():
             study = StudyRecord.read(folder)
@@ -187,10 +183,8 @@ def serve(
     served: Served = Served(), out: Path | None = None, observer: Observer = SILENT,
 ) -> ServerEnd:
     """Answer requests until SIGINT or SIGTERM; by `strategy` where they name none, else by the plan, else one sample.
-
     `served` is what is said of the model's server. `out` is a folder for the journal, which a later server continues.
-    Raises UserError for what cannot be opened.
-    """
+    Raises UserError for what cannot be opened."""
     for package in ("starlette", "uvicorn"):
         needed(package, "serve", "`isocost serve`")
     from isocost.steps.serving.admission import Admission
@@ -222,10 +216,8 @@ def serve(
 
 
 async def _listen(app: Application, access: Access, grace: float, said: Listening, observer: Observer) -> None:
-    """Serve until a signal; then wait for what is under way, `grace` seconds at most or until another signal.
-
-    What is not answered by then is cancelled: it is in the journal with what it cost.
-    """
+    """Serve until a signal; then wait for what is under way, `grace` seconds at most or until another signal. What is
+    not answered by then is cancelled: it is in the journal with what it cost."""
     from isocost.serve.server import Server
 
     server, signals, loop = Server(app.app, public=bool(access.key)), asyncio.Queue[int](), asyncio.get_running_loop()

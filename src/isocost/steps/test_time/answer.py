@@ -35,10 +35,8 @@ UNKNOWN = "?"       # stands for the answer of a row that has none
 
 @dataclass(frozen=True)
 class StrategyAnswers(Result):
-    """What `answer` did: answers in the file, of which `new` were made now, and what these took.
-
-    right: the share of the answers that are right, where the rows have a reference; None without one.
-    """
+    """What `answer` did: answers in the file, of which `new` were made now, and what these took. right: the share of
+    the answers that are right, where the rows have a reference; None without one."""
 
     file: str
     answers: int
@@ -52,7 +50,6 @@ class StrategyAnswers(Result):
 
     @property
     def heading(self) -> str:
-        """How many answers there are."""
         return f"{counted(self.answers, 'answer')} in {self.file}, {self.new} of them new"
 
     def rows(self) -> list[Row | Table]:
@@ -67,7 +64,6 @@ class StrategyAnswers(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"schema": VERSION, **vars(self)}
 
 
@@ -76,11 +72,8 @@ def answer(
     limits: RequestLimits = RequestLimits(), observer: Observer = SILENT,
 ) -> StrategyAnswers:
     """Answer the problems of `data` as planned, and append each answer to `out`; ids that are there are left out.
-    `price` is per token.
-
-    Rows need no answer, unless the scorer is the verifier. Raises UserError before a plan, for a study of stored
-    completions, and for problems that the plan cannot be run on.
-    """
+    `price` is per token. Rows need no answer, unless the scorer is the verifier. Raises UserError before a plan, for a
+    study of stored completions, and for problems that the plan cannot be run on."""
     from isocost.worlds.setting import open_setting
 
     plan, asked = StrategyPlan.of(study.record("plan.json", "plan")), study.asked

@@ -100,10 +100,8 @@ def checkpoints(folders: Sequence[Path], out: Path = Path()) -> list[Checkpoint]
 
 def stored(asked: Sequence[Path], parameters: float | None) -> list[Checkpoint]:
     """Policies of stored completions: each RUN=FILE, RUN@STEP=FILE or NAME:COST=FILE with the FLOP of its training.
-    `parameters`: the model's size, where no run states it.
-
-    Raises UserError for an entry without a file, for a name without a cost, and as `checkpoints`.
-    """
+    `parameters`: the model's size, where no run states it. Raises UserError for an entry without a file, for a name
+    without a cost, and as `checkpoints`."""
     found: dict[str, tuple[dict[str, Any], Checkpoint]] = {}
     for text_ in (str(x) for x in asked if "=" in str(x) or _named([x], trained=True)):
         left, equals, file = text_.rpartition("=")

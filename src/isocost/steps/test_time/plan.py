@@ -74,7 +74,6 @@ class StrategyPlanResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """The prescription."""
         said = {"cannot tell": f"{self.plan.label} (cannot tell)"}
         return f"{self.plan.asked}: {said.get(self.plan.decision, self.plan.label)}"
 
@@ -159,11 +158,8 @@ def _signed(i: Interval) -> str:
 @changes
 def plan(study: StudyRecord, asked: StrategyOptions = StrategyOptions()) -> StrategyPlanResult:
     """Choose what to run for each answer, and seal what it is expected to give; without options, as last planned.
-
-    Raises:
-        UserError: for a budget or an accuracy that cannot be planned for, before a profile, and where the same budget
-            was sealed with another forecast.
-    """
+    Raises UserError for a budget or an accuracy that cannot be planned for, before a profile, and where the same budget
+    was sealed with another forecast."""
     before = study.record("forecast.json", "plan") if study.has("forecast.json") else {}
     if asked == StrategyOptions() and before:
         return StrategyPlanResult.written(study.record("plan.json", "plan"), before, study.path)
@@ -225,7 +221,6 @@ class StrategyAuditResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """The verdict."""
         return f"audit: {self.audit.verdict}"
 
     def rows(self) -> list[Row | Table]:
@@ -249,11 +244,8 @@ def no_law(study: StudyRecord) -> NoReturn:
 
 @changes
 def audit(study: StudyRecord) -> StrategyAuditResult:
-    """Compare every sealed forecast with the test split, and write audit.json. The verdict is that of the
-    budget planned last.
-
-    Raises UserError before a plan.
-    """
+    """Compare every sealed forecast with the test split, and write audit.json. The verdict is that of the budget
+    planned last. Raises UserError before a plan."""
     if not study.has("forecast.json"):
         raise UserError(f"{study.path} has no sealed forecast: `isocost plan {word(study.path)} --budget "
                         "1k-tokens/answer` seals one")

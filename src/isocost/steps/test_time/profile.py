@@ -68,7 +68,6 @@ class StrategyProfile(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """What was sampled."""
         t = self.table
         return f"{counted(t.problems, 'problem')}, {counted(t.samples, 'sample')} each: one sample is right in " \
                f"{t.solved[0]:.3f}"
@@ -236,9 +235,8 @@ def profile_stored(
 
     columns: key of `tasks.completions.SCORED` -> the column.
 
-    Raises:
-        UserError: for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
-            contains a study with different settings.
+    Raises UserError for a file that cannot be used, a strategy that it does not suffice for, and where `out` already
+    contains a study with different settings.
     """
     trained = stored(compared.checkpoints, compared.parameters)
     files, told = {"": file, **{c.name: Path(c.model) for c in trained}}, list[str]()
@@ -288,12 +286,8 @@ def profile_live(
     observer: Observer = SILENT,
 ) -> StrategyProfile:
     """Start a study of strategies in `out` from a model: a pool of samples, then the searches at their `sizes`. A
-    profile that was stopped continues.
-
-    Raises:
-        UserError: for problems, a model, a strategy or a scorer that cannot be used, and where `out` already contains a
-            study with different settings.
-    """
+    profile that was stopped continues. Raises UserError for problems, a model, a strategy or a scorer that cannot be
+    used, and where `out` already contains a study with different settings."""
     from isocost import scorers
     from isocost.strategies import parse
     from isocost.worlds.setting import open_setting
@@ -433,9 +427,7 @@ def _answers(
     used: Sequence[Attempted], rows: Sequence[Sequence[Any]], right: ndarray, told: list[str]
 ) -> ndarray | None:
     """(P, m) the number of each sample's answer: its column's, else what its text gives; None where neither is there.
-
-    Samples without an answer are -1, and do not vote, as in `isocost.strategies.vote`.
-    """
+    Samples without an answer are -1, and do not vote, as in `isocost.strategies.vote`."""
     column = any(a.answer is not None for row in rows for a in row)
     if not column and not any(a.text for row in rows for a in row):
         return None

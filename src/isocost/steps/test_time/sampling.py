@@ -59,9 +59,7 @@ class PoolSampler:
 
     async def pool(self, kept: Path, samples: int, scorer: Scorer, level: str = "") -> list[Line]:
         """A line for each problem in order: its first `samples` samples, which a strategy of a pool would take as well.
-
-        A line that is in the file `kept` is used again. `level` is the key of a problem's data that tells its band.
-        """
+        A line that is in the file `kept` is used again. `level` is the key of a problem's data that tells its band."""
         world, pace = self.opened.world, self.pace
 
         async def one(problem: Problem, place: Place) -> Line:

@@ -21,10 +21,8 @@ from isocost.steps.training.spending import machine_of, priced
 
 @dataclass(frozen=True)
 class AuditResult(OfPlanner):
-    """The forecast against the outcome (`isocost.planner.audit.Audit`).
-
-    parted: a line for each n of whose runs one has a mark and a truth that have parted.
-    """
+    """The forecast against the outcome (`isocost.planner.audit.Audit`). parted: a line for each n of whose runs one has
+    a mark and a truth that have parted."""
 
     has: ClassVar[str] = "audit"
 
@@ -34,7 +32,6 @@ class AuditResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """The verdict."""
         return f"audit: {self.audit.verdict}"
 
     def rows(self) -> list[Row | Table]:
@@ -66,9 +63,8 @@ def audit(study: StudyRecord) -> AuditResult:
 
     `verdict` is hit, miss, cannot tell or uninformative, and `exit_code` its number for scripts.
 
-    Raises:
-        UserError: before a forecast is sealed, for a source without sealed forecasts, and where a run or the forecast
-            does not carry the seal.
+    Raises UserError before a forecast is sealed, for a source without sealed forecasts, and where a run or the forecast
+    does not carry the seal.
     """
     study.source.require(Can.SEAL, study.path)
     forecast = study.forecast

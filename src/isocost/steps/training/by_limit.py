@@ -28,10 +28,8 @@ RIGHT = 0.5                 # a rollout with a higher score counts as a success
 
 
 def of_group(group: Group, text: Text) -> dict[str, Any]:
-    """What each turn of each rollout of a group cost, [read first, read again, written], and what it was paid.
-
-    Empty without an environment; `paid` is left out where no turn is paid.
-    """
+    """What each turn of each rollout of a group cost, [read first, read again, written], and what it was paid. Empty
+    without an environment; `paid` is left out where no turn is paid."""
     if not any(r.turns for r in group.rollouts):
         return {}
     found: dict[str, Any] = {"turn_costs": [turn_costs(r, text) for r in group.rollouts]}
@@ -40,10 +38,8 @@ def of_group(group: Group, text: Text) -> dict[str, Any]:
 
 
 def turn_costs(rollout: Rollout, text: Text) -> list[list[int]]:
-    """Per turn, the tokens read for the first time, those read again, and those written, as the engine charges them.
-
-    Of a model behind a server only those written: it alone knows what it read, and the others are 0.
-    """
+    """Per turn, the tokens read for the first time, those read again, and those written, as the engine charges them. Of
+    a model behind a server only those written: it alone knows what it read, and the others are 0."""
     counted = getattr(text, "tokenized", True)
     out = [[0, 0, 0] for _ in rollout.turns]
     for segment in rollout.segments:

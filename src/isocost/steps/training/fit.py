@@ -66,7 +66,6 @@ class LawResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """What it is of, and whether it is identified."""
         of = "law" if self.metric == PASS else f"law of {self.metric}"
         return of if self.law.refused is None else f"{of}: not identified"
 
@@ -140,10 +139,8 @@ class LawResult(OfPlanner):
 
 
 def _traded(law: laws.Law) -> list[Row]:
-    """n*(M) and B*(M) = nB / n*(M) at one batch, or the best n along the pilot and why no sigmoid goes through them.
-
-    C = nB M there, so n*(M) is n*(C) (IsoCompute, arXiv 2603.12151).
-    """
+    """n*(M) and B*(M) = nB / n*(M) at one batch, or the best n along the pilot and why no sigmoid goes through them. C
+    = nB M there, so n*(M) is n*(C) (IsoCompute, arXiv 2603.12151)."""
     batch, best = law.arms[0].n * law.arms[0].B, law.n_star
     if not isinstance(best, Growth):
         C = np.geomspace(*law.range, POINTS)
@@ -167,7 +164,6 @@ class NoLaw(Result):
 
     @property
     def heading(self) -> str:
-        """That there is none."""
         return "no law"
 
     def rows(self) -> list[Row]:
@@ -195,8 +191,7 @@ def fit(study: StudyRecord, *, metric: str | None = None) -> LawResult | NoLaw:
 
     `metric` (pass@1, best@4, worst@4) changes what later laws are of.
 
-    Raises:
-        UserError: before every run of the pilot has ended, and for a metric that the evaluations do not hold.
+    Raises UserError before every run of the pilot has ended, and for a metric that the evaluations do not hold.
     """
     _require(study.source, study.path, metric)
     if study.has("pilot.json") and study.planned.direct:
@@ -232,10 +227,8 @@ def _require(runs: source.Source, path: Path, metric: str | None) -> None:
 
 
 def _alone(run: RunFiles, metric: str | None) -> LawResult:
-    """The law of one run that is in no study, and what a plan needs in addition; nothing is written.
-
-    Raises UserError where its record does not hold the reward of the policy before training.
-    """
+    """The law of one run that is in no study, and what a plan needs in addition; nothing is written. Raises UserError
+    where its record does not hold the reward of the policy before training."""
     record, seen = run.about(), curves([run])
     found = source.of(record)
     _require(found, run.folder, metric)
@@ -292,10 +285,8 @@ def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
 
 
 def _law(study: StudyRecord) -> tuple[laws.Law, LimitChoice | None]:
-    """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of.
-
-    Each turn limit has a law of its own: the runs of another limit are fitted with none of its parameters.
-    """
+    """The fitted law, with flags for its metric and for over-fitting, and the turn limit that it is of. Each turn limit
+    has a law of its own: the runs of another limit are fitted with none of its parameters."""
     metric, planned, seed = study.metric, study.planned, study.asked["seed"]
     seen = _with_base(study.source, study.path, _pilot_curves(study))
     choice = choose(seen, planned.limits, planned.budget.unit if planned.budget else ENV_STEPS)
@@ -323,8 +314,7 @@ def choose_metric(study: StudyRecord, metric: str | None, samples: int | None = 
     `samples` are those per held-out problem of a pilot that is about to be planned; without, they are the planned
     pilot's, or the setting's where none is planned.
 
-    Raises:
-        UserError: for an unknown metric, one that the evaluations cannot give, or once a forecast is sealed.
+    Raises UserError for an unknown metric, one that the evaluations cannot give, or once a forecast is sealed.
     """
     if metric is None or metric == study.metric:
         return study

@@ -130,10 +130,8 @@ def price_of(study: StudyRecord, price: str | None) -> str | None:
 
 
 def worth(machine: Machine, study: StudyRecord, share: float | None = None) -> tuple[float, float] | None:
-    """(a trained rollout, one of an evaluation) in the currency of the service; None without a price of tokens.
-
-    With `share`, that of evaluations, the first includes them. Raises UserError if it has no price of trained tokens.
-    """
+    """(a trained rollout, one of an evaluation) in the currency of the service; None without a price of tokens. With
+    `share`, that of evaluations, the first includes them. Raises UserError if it has no price of trained tokens."""
     if not machine.tokens:
         return None
     each = TokenPrice.parse(machine.tokens).each

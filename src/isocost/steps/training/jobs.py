@@ -41,9 +41,7 @@ def run_phase(
     trainers: Mapping[str, Trainer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run the jobs of one phase of a study or comparison, here or by a user's trainer; returns what each end.json says.
-
-    `stops` is for a user's trainer; `trainers` are those of jobs with one of their own, by name.
-    """
+    `stops` is for a user's trainer; `trainers` are those of jobs with one of their own, by name."""
     _refuse_elsewhere(jobs, home.runs)
     if home.trainer is not None or trainers:
         return drive_jobs(home, jobs, title, execution.observer, execution.workers, stops=stops, trainers=trainers)

@@ -11,11 +11,9 @@ from isocost.planner.training.turn_limits import LimitChoice
 
 
 def of_limit(curves: Sequence[Curve], planned: PilotPlan) -> list[Curve]:
-    """The curves of a plan of one turn limit (`PilotPlan.at`): those of its grid, and all of other purposes.
-
-    Where another learning rate than the rule's was better, the runs of the n that went on at it are the grid's, and all
-    runs at the rule's rate are edge runs: arms of one law have one rule.
-    """
+    """The curves of a plan of one turn limit (`PilotPlan.at`): those of its grid, and all of other purposes. Where
+    another learning rate than the rule's was better, the runs of the n that went on at it are the grid's, and all runs
+    at the rule's rate are edge runs: arms of one law have one rule."""
     there = [c for c in curves if c.purpose != "pilot" or c.arm.get("turns") == planned.turns[-1]]
     return [_placed(c, dict(planned.rates)) for c in there] if planned.rates else there
 

@@ -67,9 +67,8 @@ async def pass_rates(
     killed profile there are used again; `lost` is the cost of those that cannot be. `tell` receives how many problems
     are done. **served: fields of `Served`. What is opened is closed.
 
-    Raises:
-        UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
-            can be fitted to.
+    Raises UserError for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no
+    law can be fitted to.
     """
     began, asked = time.perf_counter(), Served(**served)
     tell(OPENING)
@@ -143,10 +142,8 @@ async def pass_rates(
 
 
 def with_recipe(profile: dict[str, Any], method: str | None, can: frozenset[Can] = LEARNER) -> dict[str, Any]:
-    """A profile with its recipe, or the requested `method`'s, and every method's preconditions.
-
-    A recipe that needs more of the learner than it `can` do is replaced by `PLAIN`.
-    """
+    """A profile with its recipe, or the requested `method`'s, and every method's preconditions. A recipe that needs
+    more of the learner than it `can` do is replaced by `PLAIN`."""
     if method is not None:
         profile["recipe"] = {"method": method, "why": "asked for"}
     elif lacking := needs(methods.recipe(own := profile["recipe"]["method"])) - can:
@@ -188,11 +185,9 @@ def _written(kept: Path | None, begin: Callable[[], None], checked: Cost) -> Ite
 
 
 def _taken_up(lines: Sequence[Line], pool: Sequence[Problem]) -> tuple[dict[int, Line], Cost]:
-    """Slot -> the line that a killed profile has of it, and the cost of the other lines.
-
-    The other lines are of a problem that has changed, were interrupted, or hold a completion that the verifier failed
-    on; these are graded again. So are the checks of answers.
-    """
+    """Slot -> the line that a killed profile has of it, and the cost of the other lines. The other lines are of a
+    problem that has changed, were interrupted, or hold a completion that the verifier failed on; these are graded
+    again. So are the checks of answers."""
     there: dict[int, Line] = {}
     others: list[Line] = []
     for line in lines:
@@ -214,11 +209,9 @@ async def _sampled(
     opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None],
     bounded: bool, tell: Tell, groups: list[Group],
 ) -> list[Line]:
-    """A line for each problem in order: those that are there, and the others, each written once it is graded.
-
-    `groups` is filled with the first ones that were sampled. When sampling is stopped, a problem that was started and
-    not graded gets a line without completions, for its cost.
-    """
+    """A line for each problem in order: those that are there, and the others, each written once it is graded. `groups`
+    is filled with the first ones that were sampled. When sampling is stopped, a problem that was started and not graded
+    gets a line without completions, for its cost."""
     setting = opened.setting
     recipe = methods.recipe("reinforce")
     pace = setting.measured

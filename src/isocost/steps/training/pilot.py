@@ -52,11 +52,9 @@ class PilotResult(Result):
 
 @dataclass(frozen=True)
 class Additions:
-    """Runs to add to a pilot, at the turn limit `turns` or at every limit that the pilot compares.
-
-    `longer` ("4=24576", "4=4x", "all=4x") continues the runs of n, `seeds` ("8=2", "all=2") adds runs of n. Raises
-    UserError for a turn limit alone.
-    """
+    """Runs to add to a pilot, at the turn limit `turns` or at every limit that the pilot compares. `longer` ("4=24576",
+    "4=4x", "all=4x") continues the runs of n, `seeds` ("8=2", "all=2") adds runs of n. Raises UserError for a turn
+    limit alone."""
 
     longer: Sequence[str] = ()
     seeds: Sequence[str] = ()
@@ -167,10 +165,8 @@ def write_pilot(study: StudyRecord, planned: PilotPlan, machine: Machine) -> Stu
 def _extended(
     study: StudyRecord, planned: PilotPlan, added: Additions, *, dry_run: bool
 ) -> tuple[StudyRecord, PilotPlan]:
-    """The study and its pilot with runs added, written unless this is a dry run; its law and plan are removed.
-
-    Every run must have ended: after a kill, the same options would otherwise add a second time.
-    """
+    """The study and its pilot with runs added, written unless this is a dry run; its law and plan are removed. Every
+    run must have ended: after a kill, the same options would otherwise add a second time."""
     refuse_sealed(study)
     if planned.direct:
         raise UserError(f"this plan has no pilot that runs could be added to: {planned.why}")
@@ -199,10 +195,8 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
 
 
 def measured(study: StudyRecord, planned: PilotPlan) -> PilotPlan:
-    """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended.
-
-    With turn limits, prices are those of the runs at the largest; the others are relative to it.
-    """
+    """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended. With turn
+    limits, prices are those of the runs at the largest; the others are relative to it."""
     planned = planned.rebased()
     last = planned.at(None)
     runs = [study.run(r.name) for r in last.runs]

@@ -44,9 +44,8 @@ def plan(study: StudyRecord, asked: PlanOptions = PlanOptions()) -> PilotPlanRes
 
     Once there are runs, only budget, price, devices and workers can change, until a forecast is sealed.
 
-    Raises:
-        UserError: for options that do not fit each other or the study, for a budget in a unit that the study cannot
-            count, and for one that pays for no update.
+    Raises UserError for options that do not fit each other or the study, for a budget in a unit that the study cannot
+    count, and for one that pays for no update.
     """
     known = study.profiled()
     if asked.samples is not None and study.trainer is not None:

@@ -92,7 +92,6 @@ class PilotPlanResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """Whether there is a pilot."""
         return "plan: no pilot" if self.plan.direct else "plan of the pilot"
 
     def rows(self) -> list[Row | Table]:
@@ -175,9 +174,7 @@ class PilotPlanResult(OfPlanner):
 @dataclass(frozen=True)
 class Expected:
     """What the law predicts of the prescribed runs: the mean reward of `runs` new runs of n at C rollouts each.
-
-    `interval` is its prediction interval; None where no law is identified.
-    """
+    `interval` is its prediction interval; None where no law is identified."""
 
     n: int
     C: int
@@ -265,7 +262,6 @@ class PlanResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """What is prescribed."""
         limit = "" if self.plan.turns is None else f", turn limit {self.plan.turns}"
         return f"prescription: n = {self.n}, B = {self.B}{limit}, M = {self.M}, lr = {self.lr:.2g}"
 

@@ -127,7 +127,6 @@ class ProfileResult(Result):
 
     @property
     def heading(self) -> str:
-        """The regime."""
         return f"profile: {self.regime}"
 
     def rows(self) -> list[Row | Table]:
@@ -200,10 +199,8 @@ class ProfileResult(Result):
 @dataclass(frozen=True)
 class ProfileCost(Result):
     """What a profile would cost at most: rollouts, tokens (prompts and completions), FLOP, MB of memory and of disk.
-
     `seconds` is None: the profile itself measures the speed here. `flops` is None for a model of unknown size. Without
-    `prompts` the tokens are those of completions alone; `money` is what the tokens cost at the price given.
-    """
+    `prompts` the tokens are those of completions alone; `money` is what the tokens cost at the price given."""
 
     model: str
     data: str
@@ -241,9 +238,8 @@ def profile(
     `method` replaces the recipe that follows from the profile. **served are fields of `Served`, for a model behind a
     server. A dry run loads the model and the problems, writes nothing and returns the cost.
 
-    Raises:
-        UserError: for a setting that cannot be used, which leaves no study, and where `out` already contains a study
-            with different settings, or one whose policy cannot be sampled.
+    Raises UserError for a setting that cannot be used, which leaves no study, and where `out` already contains a study
+    with different settings, or one whose policy cannot be sampled.
     """
     if method is not None:
         method_of(method, setting)
@@ -288,11 +284,9 @@ def profile(
 def _cost(
     setting: Setting, problems: int, seed: int, limits: RequestLimits, price: TokenPrice | None
 ) -> ProfileCost:
-    """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them.
-
-    The tokens of prompts are not known before a server has read them: they are left out there. Of dialogues only the
-    first prompt is counted: what is read later depends on the environment.
-    """
+    """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them. The
+    tokens of prompts are not known before a server has read them: they are left out there. Of dialogues only the first
+    prompt is counted: what is read later depends on the environment."""
     from isocost.tasks.sample import sample
     from isocost.worlds.setting import open_setting
 

@@ -45,9 +45,7 @@ SHOWN = 8       # warnings of the reward's check that are listed
 @dataclass(frozen=True)
 class RunCost(Result):
     """What one run would cost (`bill`: rollouts, tokens, FLOP, seconds, MB), and what estimating it has sampled.
-
-    `pricing` holds rollouts, tokens (prefill, decode) and seconds; it is written to dry-run.json in `folder`.
-    """
+    `pricing` holds rollouts, tokens (prefill, decode) and seconds; it is written to dry-run.json in `folder`."""
 
     bill: Usage
     pricing: Mapping[str, Any]
@@ -261,10 +259,8 @@ def _evaluating(job: Job, spend: Budget, opened: Opened | None) -> str:
 
 
 def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Usage:
-    """What a run will cost here, from the length and speed of a few sampled completions.
-
-    Raises UserError if the budget pays for no update.
-    """
+    """What a run will cost here, from the length and speed of a few sampled completions. Raises UserError if the budget
+    pays for no update."""
     held_out = known["select"] + known["audit"]
     timing = expected_timing(known, held_out, None if known["exact"] else job.setting.evaluation.samples)
     n, B = job.arm["n"], job.arm["B"]
@@ -301,10 +297,8 @@ OPTIONS = {
 
 
 def settings_of(pairs: Sequence[str], arm: str = "") -> Mapping[str, str]:
-    """`SEAM.NAME=VALUE` from --set, or of an `arm` of a comparison, by name. An arm may have sizes of its own.
-
-    Raises UserError without a value, and for what has an option of its own.
-    """
+    """`SEAM.NAME=VALUE` from --set, or of an `arm` of a comparison, by name. An arm may have sizes of its own. Raises
+    UserError without a value, and for what has an option of its own."""
     where = f"arm {arm}:" if arm else "--set"
     lists = "; a list, or what else has commas in it, goes through --set, for all arms" if arm else ""
     for pair in pairs:
@@ -327,9 +321,7 @@ def _points(spend: Budget, size: int, evaluations: int) -> tuple[float, ...]:
 
 def _opened(job: Job, recipe: Recipe) -> Opened:
     """A run's setting, opened: every problem's own answer is checked and two steps of the recipe are tried first.
-
-    Raises UserError for a mistake in either, before anything is paid for or written.
-    """
+    Raises UserError for a mistake in either, before anything is paid for or written."""
     from isocost.contract.check import tried
     from isocost.worlds.setting import open_setting
 

@@ -111,11 +111,9 @@ def _evaluating(plan: Plan, planned: PilotPlan) -> dict[str, Any] | None:
 def of_law(
     law: Law | None, plan: Plan, planned: PilotPlan, machine: Machine, *, most: float, seeds: int | None = None
 ) -> dict[str, Any]:
-    """`more`, `sees` and `next` beside a prescription, each empty without a law.
-
-    `next` are runs of at most `most` rollouts together. A plan of one arm compares nothing: with `seeds` given, `sees`
-    is of that many seeds of the prescribed n and of the best other n.
-    """
+    """`more`, `sees` and `next` beside a prescription, each empty without a law. `next` are runs of at most `most`
+    rollouts together. A plan of one arm compares nothing: with `seeds` given, `sees` is of that many seeds of the
+    prescribed n and of the best other n."""
     identified = law is not None and law.refused is None and not planned.direct
     curve = more(law, planned, {a.n: a.C for a in plan.arms}, plan.timing, machine, plan.budget) if (
         law is not None and identified) else ()

@@ -32,10 +32,8 @@ NO_LAW = "no forecast is sealed for these runs"
 
 
 def stop_of(text: str | None, machine: Machine) -> StopAt | None:
-    """The amount that `--stop-at` names, at the machine's or service's price; None without one.
-
-    Raises UserError for an amount that cannot be counted.
-    """
+    """The amount that `--stop-at` names, at the machine's or service's price; None without one. Raises UserError for an
+    amount that cannot be counted."""
     if text is None:
         return None
     found = StopAt.parse(text, machine.worth)
@@ -87,10 +85,8 @@ def amount_of(text: str | None, study: StudyRecord) -> StopAt | None:
 
 def shared(at: StopAt | None, jobs: Sequence[Job], study: StudyRecord, others: Sequence[str] = ()) -> list[Job]:
     """The jobs of a phase with the amount at which each ends: in proportion to its rollouts, of what is left when the
-    runs `others` of the same command are paid. So neither the order nor the number of workers changes a run.
-
-    Raises UserError, before a run begins, for a share that does not pay for one update.
-    """
+    runs `others` of the same command are paid. So neither the order nor the number of workers changes a run. Raises
+    UserError, before a run begins, for a share that does not pay for one update."""
     if at is None:
         return list(jobs)
     spent = sum(at.spent_of(run.end) for run in map(study.run, others) if run.has("end.json"))
@@ -115,11 +111,8 @@ def shared(at: StopAt | None, jobs: Sequence[Job], study: StudyRecord, others: S
 @dataclass(frozen=True)
 class StoppedRuns(Result):
     """The runs of a step that `--stop-at` ended: `runs` are (name, rollouts made, rollouts planned), and `spent` what
-    they and the others of the command cost of the amount.
-
-    `there` is the reward that the sealed law forecasts for runs of that length, by n; `next` what `GAIN` more reward
-    costs them in words. `why` says why there is neither.
-    """
+    they and the others of the command cost of the amount. `there` is the reward that the sealed law forecasts for runs
+    of that length, by n; `next` what `GAIN` more reward costs them in words. `why` says why there is neither."""
 
     at: StopAt
     spent: float
@@ -159,7 +152,6 @@ class StoppedRuns(Result):
 
     @property
     def heading(self) -> str:
-        """What ended them."""
         return f"stopped at {self.at.text(self.at.amount)}"
 
     def rows(self) -> list[Row]:
@@ -174,7 +166,6 @@ class StoppedRuns(Result):
                 *(known or missing), Row("to continue", self.command, "command")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field."""
         return {**vars(self), "at": self.at.data(), "there": {n: asdict(i) for n, i in self.there.items()},
                 "folder": str(self.folder)}
 

@@ -47,9 +47,8 @@ def profile_completions(
     Every problem counts with the same number of attempts: the number that uses most of the completions. Problems with
     fewer are left out, and so are attempts beyond it; `found` says how many.
 
-    Raises:
-        UserError: for a file that cannot be used, which leaves no study; and where `out` already contains a study with
-            different settings.
+    Raises UserError for a file that cannot be used, which leaves no study; and where `out` already contains a study
+    with different settings.
     """
     began = time.perf_counter()
     if incomplete := next((c for c in columns if "=" not in c), None):
@@ -115,10 +114,8 @@ def _scored(p: Attempted) -> Attempted:
 
 
 def attempts_per_problem(file: Path, counts: Sequence[int]) -> int:
-    """The number of attempts per problem that uses most completions, at most `MOST`.
-
-    Raises UserError if no problem has two.
-    """
+    """The number of attempts per problem that uses most completions, at most `MOST`. Raises UserError if no problem has
+    two."""
     many = Counter(counts)
     tried = {min(k, MOST) for k in many if k >= LEAST}
     best = max(tried, key=lambda m: (m * sum(k >= m for k in counts), m), default=0)

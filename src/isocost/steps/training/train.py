@@ -41,7 +41,6 @@ class ForecastResult(OfPlanner):
 
     @property
     def heading(self) -> str:
-        """That it is sealed, and the first digits of the seal."""
         return f"forecast, sealed {self.forecast.seal[:12]}"
 
     def rows(self) -> list[Row]:
@@ -86,9 +85,8 @@ def train(
     `workers` runs go side by side, where `site` says; results do not depend on either. A user's `trainer` is the one
     that the study began with, and `stops` says when a run is ended early: the audit then cannot tell.
 
-    Raises:
-        UserError: for a source whose runs cannot be launched, before there is a plan, and where a record was changed
-            after the seal.
+    Raises UserError for a source whose runs cannot be launched, before there is a plan, and where a record was changed
+    after the seal.
     """
     study.source.require(Can.TRAIN, study.path)
     study = settle(study, trainer, site)
