@@ -143,10 +143,7 @@ LATEST = "latest"   # DeepSpeed's file with the name of the checkpoint that is l
 
 
 def prepared(begin: Begin) -> Setup:
-    """The options of an attempt; it continues from the newest checkpoint that skips no evaluation.
-
-    Raises UserError if the command does not say how many problems there are.
-    """
+    """The options of an attempt. Raises UserError if the command does not say how many problems there are."""
     s, board, saved = begin.sizes, begin.folder / BOARD, begin.out / "checkpoints"
     problems = _problems(begin.words)
     if problems < s.B:

@@ -189,11 +189,7 @@ DRIVEN = replace(LOGGED, policy="", appends=False, again=True)
 
 
 def prepared(begin: Begin) -> Setup:
-    """Write an attempt's configuration, {config}.
-
-    It continues from the newest checkpoint that skips no evaluation, and evaluates that again. Without one it begins
-    anew in an emptied folder (`clean`), as prime-rl asks for.
-    """
+    """Write an attempt's configuration, {config}; without a checkpoint it begins anew in an empty folder (`clean`)."""
     tables, _ = settings(begin.prescription())
     tables.pop("orchestrator.train.sampling", None)
     there = checkpoints(begin.out / RUN / "checkpoints", "step_", "trainer", "orchestrator")

@@ -65,10 +65,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
-    """The lines that an attempt has logged into the folder `log` and the folders in it; its signature is `Drive.rows`.
-
-    PyTorch's writer keeps events for up to two minutes, and a killed process loses them.
-    """
+    """What an attempt has logged below the folder `log` (`Drive.rows`), which PyTorch writes two minutes late."""
     rows, _ = board(events_below(log))
     return rows
 

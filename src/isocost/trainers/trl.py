@@ -339,11 +339,7 @@ ASKED = ("num_generations", "num_generations_eval", "max_steps", "learning_rate"
 
 
 def prepared(begin: Begin) -> Setup:
-    """Write an attempt's configuration: the words {config} and {options}, and the checkpoint that it continues from.
-
-    A checkpoint without its state is put aside: its process was killed while it was written. The states that are there
-    are noted, since the attempt's own are those that it adds or changes.
-    """
+    """Write an attempt's configuration, {config} and {options}; a checkpoint without its state is put aside."""
     out, sizes, attempt = begin.out, begin.sizes, begin.folder
     for folder in out.glob("checkpoint-*"):
         if not _history(folder / STATE):
@@ -370,10 +366,8 @@ def prepared(begin: Begin) -> Setup:
 
 
 def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
-    """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits.
-
-    Raises UserError where it trained or evaluated by other settings than it was asked for.
-    """
+    """What an attempt has logged: its checkpoints' history, and what it printed. Raises UserError for other
+    settings."""
     out, noted = attempt.parent.parent / "trainer", attempt / BEFORE
     before = read_json(noted)["sha256"] if noted.exists() else {}
     own = [out / name for name, digest in _states(out).items() if before.get(name) != digest]

@@ -168,10 +168,7 @@ class _Line:
 
 
 def _console(lines: Sequence[_Line]) -> tuple[list[Row], dict[str, float]]:
-    """(rows whose steps are the updates made, how far from its text the learning rate may be).
-
-    A line without an update's columns is an evaluation of the policy that there is by then.
-    """
+    """(rows whose steps are the updates made, how far from its text the learning rate may be)."""
     found = [(float(m[1]), m[2]) for line in lines if (m := LINE.search(line.text))]
     parsed = [(step, _cells(text)) for step, text in found]
     trained = [step for step, row in parsed if any(k.startswith(TRAINED) for k in row)]
@@ -240,10 +237,7 @@ def _test_scores(said: Any) -> Row:
 
 
 def _printed(lines: Sequence[_Line], start: str) -> Any:
-    """The first value printed with pprint that begins with `start`, over as many lines as it takes; None without one.
-
-    Lines of other processes between them are left out. Only literals are read: nothing is executed.
-    """
+    """The first literal printed with pprint that begins with `start`; None without one. Nothing is executed."""
     for i, line in enumerate(lines):
         text = line.text.lstrip()
         if not text.lstrip("(\"'").startswith(start.lstrip("(\"'")):
