@@ -32,6 +32,14 @@ def metrics_file(path: Path, below: tuple[str, ...] = ("metrics.jsonl",)) -> Pat
     return next((p for p in (path / name for name in below) if p.is_file()), None)
 
 
+def metrics_of(path: Path, who: str, below: tuple[str, ...] = ("metrics.jsonl",)) -> tuple[Path, str | None]:
+    """The `metrics_file`, and its run's name where it has its usual one; without it UserError says `who` writes it."""
+    found = metrics_file(path, below)
+    if found is None:
+        raise UserError(f"{path} holds no {below[0]}; {who}")
+    return found, found.parent.resolve().name if found.name == below[0] else None
+
+
 def json_table(path: Path) -> tuple[list[Row], list[str]]:
     """(objects, what was left out) of a JSON list or JSON lines. Raises UserError where the file is neither."""
     if not head(path).lstrip().startswith("["):
