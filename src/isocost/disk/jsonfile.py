@@ -25,10 +25,7 @@ TAIL = 8192         # bytes of a stream's end that hold its last lines
 
 
 def plain(x: Any) -> Any:
-    """Values in a record besides JSON's own types: numpy's numbers, paths as text, mappings.
-
-    Raises TypeError for anything else.
-    """
+    """Numpy's numbers, paths as text, and mappings, for a record. Raises TypeError for anything else."""
     if hasattr(x, "item"):
         return x.item()
     if isinstance(x, Path):
@@ -121,10 +118,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def write_text(path: Path, text: str, *, several: bool = False) -> None:
-    """Write whole or not at all: to a temporary name, synced, then renamed. No symbolic link is written through.
-
-    `several` processes may write the same file at once: each then has its own temporary name.
-    """
+    """Write whole or not at all, through no symbolic link; `several` processes may write the same file at once."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if several else f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)       # left by a killed process, or a planted link
     with open(temporary, "x", encoding="utf-8") as f:
@@ -232,10 +226,8 @@ ShapeOf = Callable[[Any], Any]      # the shape that a line must have, from the 
 
 
 def read_lines(path: Path, shape_of: ShapeOf) -> list[Any]:
-    """Every whole line of a stream; a truncated last line is left out, an absent file is empty.
-
-    Raises UserError, naming the line, for one that is not JSON or not of its shape.
-    """
+    """Every whole line of a stream; none without a file. Raises UserError, naming the line, if one is not of its
+    shape."""
     return lines(path, _stream(path), shape_of)
 
 
@@ -266,10 +258,7 @@ def _texts(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def tail(path: Path, size: int, shape_of: ShapeOf) -> list[Any]:
-    """The whole lines in the last `size` bytes of a stream that may still grow; empty if there is no file.
-
-    Raises UserError as `read_lines` does.
-    """
+    """The whole lines in the last `size` bytes of a stream that may still grow. Raises UserError like `read_lines`."""
     try:
         with open(path, "rb", opener=_without_waiting) as f:
             start = max(f.seek(0, os.SEEK_END) - size, 0)

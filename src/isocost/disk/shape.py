@@ -101,19 +101,13 @@ Check = Callable[[Any], Flaw | None]
 
 
 def flaw(data: Any, shape: Any, *, partial: bool = False) -> str:
-    """What does not fit the shape, as text; empty if everything fits.
-
-    `partial` is for data of other versions: keys that are needed may be absent, and unknown ones present.
-    """
+    """What does not fit the shape, as text; `partial` data of other versions may lack keys and have more."""
     found = _check(shape, partial)(data)
     return "" if found is None else f"{found[0].removeprefix('.') or 'it'} {found[1]}"
 
 
 def built(shape: Any, data: Any) -> Any:
-    """The value of an annotation that this plain data, which fits it, describes: the inverse of `asdict`.
-
-    Keys that are no fields of a dataclass are left out. Raises TypeError or ValueError for data that does not fit.
-    """
+    """The inverse of `asdict` for data that fits an annotation. Raises TypeError or ValueError if it does not."""
     origin, args = get_origin(shape), get_args(shape)
     if type(data) not in (dict, list, tuple):
         return data
@@ -156,11 +150,8 @@ def plain(x: Any) -> Any:
 
 
 class Plain:
-    """A frozen dataclass that is a file or a part of one, as its fields.
-
-    `HEAD` is written besides, and the properties of `SHOWN`. A field of `LATER` is written only where it is not its
-    default: records from before it have none.
-    """
+    """A frozen dataclass that is a file or a part of one: its fields, `HEAD` and `SHOWN`, without defaults of
+    `LATER`."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]       # that its subclasses are dataclasses

@@ -160,10 +160,7 @@ def _not_private(about: os.stat_result) -> str:
 
 @contextmanager
 def _alone(folder: int) -> Iterator[None]:
-    """Hold the folder's lock, so that one process makes a file and the others wait; without it after `WAIT` seconds.
-
-    Where the file system has no locks, each process makes the file and stores a whole one.
-    """
+    """Hold the folder's lock while one process makes a file; without it after `WAIT` seconds, or if there is none."""
     until = time.monotonic() + WAIT
     held = False
     while not held and time.monotonic() < until:

@@ -249,10 +249,7 @@ def _stop(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def parted(said: str, asked: CompletionRequest) -> tuple[str, tuple[tuple[str, str], ...], bool]:
-    """The text that a client reads of a turn, its calls, and whether a stop string ended it.
-
-    A call that cannot be read stays text, so that the harness decides what follows.
-    """
+    """The text that a client reads of a turn, its readable calls, and whether a stop string ended it."""
     cuts = [(at, x) for x in asked.stop if (at := said.find(x)) >= 0]
     stopped = bool(cuts)
     if cuts:

@@ -20,11 +20,7 @@ T = TypeVar("T")
 
 
 class ThreadEach(ThreadPoolExecutor):
-    """An executor for an event loop that has a daemon thread for each call.
-
-    Calls that wait for each other need threads at the same time: the requests of all attempts at one problem, for
-    instance, are answered together.
-    """
+    """An event loop's executor with a daemon thread for each call, since calls may wait for each other."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()

@@ -58,11 +58,7 @@ def binned(curve: Curve) -> Curve:
 
 
 def evened(residuals: ndarray, error: ndarray, dof: float) -> ndarray:
-    """Residuals (2, I, K) of noisy runs with one run-to-run sd at every C: pooled over C, without the noise of points.
-
-    `error` (2, I, K) are the standard errors of the points, in the residuals' unit. Seeds that coincide at one C by
-    chance do not make the sd there small; it is at least `PRIOR_SD` at reward 1/2.
-    """
+    """Residuals (2, I, K) of noisy runs with one run-to-run sd at every C, at least `PRIOR_SD`; no points' noise."""
     variance = (residuals**2).sum(1) / dof                                                      # (2, K)
     noise = (error**2).mean(1)
     sd = np.sqrt(np.maximum((variance - noise).mean(1), (PRIOR_SD / 0.25) ** 2))[:, None]

@@ -167,10 +167,8 @@ def _read(run: RunFiles, metric: str, timed: bool) -> Curve | None:
 
 
 def _whole(folder: Path, lines: Sequence[dict[str, Any]], ended: dict[str, Any]) -> None:
-    """Raises UserError if lines are missing. A record has a line per step and the evaluation at the end; a record
-    without lines of steps has at least that evaluation. A run that was stopped may have been resumed from before its
-    end.
-    """
+    """Raises UserError if lines are missing: a record has a line per step and the evaluation at the end, or only
+    that."""
     evaluated = [int(line.get("step", 0)) for line in lines if "eval/select" in line]
     steps, recorded = ended.get("steps"), max(len(lines) - len(evaluated), *evaluated, 0)
     if steps is None or ended.get("reason") in GO_ON:
@@ -237,10 +235,7 @@ class Ends(NamedTuple):
 
     @property
     def fell_back(self) -> bool:
-        """Whether the run lost what it had gained: it rose, and ended at its start or lower, well below its peak.
-
-        By `COLLAPSED` at least. A run from a base near 0 cannot fall far below its start.
-        """
+        """Whether the run rose, and ended at its start or lower, below its peak by `COLLAPSED` at least."""
         lost = self.peak - self.end > max(self.from_peak, COLLAPSED)
         return lost and self.peak > self.start + self.from_start and not self.risen
 
@@ -274,10 +269,7 @@ def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
 
 
 def point_noise(values: ndarray) -> float:
-    """The standard deviation of single values (K,) about a smooth curve, from second differences; NaN below 3 values.
-
-    y(k) - (y(k-1) + y(k+1)) / 2 has 3/2 of the variance of one value, and nothing of a line.
-    """
+    """The standard deviation of single values (K,) about a smooth curve, from second differences (`bins`); or NaN."""
     second = values[1:-1] - (values[:-2] + values[2:]) / 2
     return math.sqrt(float((second**2).mean()) / 1.5) if len(second) else math.nan
 

@@ -90,11 +90,8 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
 
 
 def _few_evaluations(logged: list[Curve], law: Law) -> list[Flag]:
-    """What more evaluations of the best arm's noisy runs would buy, where these have few and its interval is wide.
-
-    The runs are simulated with `MANY` evaluations: the fitted curve, each run's distance from it, and the noise of its
-    own evaluations.
-    """
+    """What more evaluations of the best arm's noisy runs would buy, by simulation, if they are few and do not
+    suffice."""
     arm = law.arm(law.fallback()) if law.arms else None
     runs = [c for c in logged if arm is not None and c.noisy and c.run in arm.runs and len(c.C) < MANY]
     if arm is None or not runs or (now := _width(law, arm.n, 2 * arm.C[-1])) < WIDE:
@@ -276,11 +273,8 @@ def _moved(arms: list[_Means], base: tuple[float, float]) -> list[bool]:
 
 
 def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
-    """The run-to-run noise over arms, and whether it was measured.
-
-    In an arm that has not moved, seeds have not diverged from each other yet; it is left out, because it would make the
-    pooled noise too small.
-    """
+    """The run-to-run noise over arms that have moved, so that their seeds have diverged; and whether it was
+    measured."""
     C = np.unique(np.concatenate([arm.C for arm in arms])) if arms else np.ones(1)
     several = [(arm, moved) for arm, moved in zip(arms, _moved(arms, base), strict=True) if len(arm.runs) > 1]
     used = [arm for arm, moved in several if moved] or [arm for arm, _ in several]
@@ -299,10 +293,8 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
 
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
               ) -> tuple[tuple[FittedArm, ...], ndarray]:
-    """Every arm on both splits: least squares for the curve and its folds, a posterior for its uncertainty.
-
-    Second, the weights (2, F + 1) of n that are alike and of n that are not, under each form and with a second rise.
-    """
+    """Every arm on both splits: least squares for curve and folds, then a posterior; and the forms' weights (2, F +
+    1)."""
     if not means:
         return (), np.outer(KIN, np.append(np.full(len(TAILS), 1 / len(TAILS)), 0.0))
     fitted = _points(means, base)
@@ -365,10 +357,7 @@ def _observed(means: list[_Means], split: int, noise: Noise, base: float) -> lis
 
 
 def _points(means: list[_Means], base: tuple[float, float]) -> list[list[ndarray]]:
-    """Per arm and split the least-squares parameters (F, 1 + folds, 4): of the mean, then with each run left out.
-
-    Arms evaluated at the same points are fitted in one call.
-    """
+    """Per arm and split the least-squares parameters (F, 1 + folds, 4): of the mean, then with each run left out."""
     out: list[list[ndarray]] = [[] for _ in means]
     for split in (SELECT, AUDIT):
         rows = [np.concatenate([arm.mean(split)[None], _folds(arm, split)]) for arm in means]

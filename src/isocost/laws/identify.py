@@ -65,11 +65,7 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
 
 
 def unforecast(law: Law) -> NotIdentified | None:
-    """Why the curves of long noisy runs are not to be forecast, or None, whether or not the law ranks n.
-
-    Runs of one n can be forecast, although they rank nothing. Runs that have not risen say nothing about when they
-    will. Too wide an interval is no forecast.
-    """
+    """Why the curves of long noisy runs are not to be forecast, or None, whether or not the law ranks n."""
     best = law.arm(law.fallback())
     longer = (f"the runs of n={best.n} continued to 4 times their length", 3 * float(best.C[-1]) * len(best.runs),
               f"--longer {best.n}=4x")
@@ -167,11 +163,9 @@ def _falling(law: Law) -> Flag | None:
 
 
 def _misfits(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] = MappingProxyType({})) -> list[Flag]:
-    """Arms whose curve misses the end of their own runs by more than the scatter of their evaluations allows.
+    """Arms whose curve misses the mean of their last evaluations by more than the scatter of these allows.
 
-    The mean of an arm's last evaluations (`TAIL` of them, `LAST` or more) is compared with its curve at the same C. The
-    scatter is that of second differences of the arm's mean: y(k) - (y(k-1) + y(k+1)) / 2 has 3/2 of the variance of one
-    point, and nothing of a smooth curve.
+    The scatter is that of second differences of the arm's mean (`bins`).
     """
     out = []
     for arm in law.arms:
@@ -248,10 +242,7 @@ def _open(law: Law) -> list[Flag]:
 
 
 def optimum(law: Law) -> Growth | NotIdentified | None:
-    """n*(C) as a sigmoid of log2 n in ln C if the pilot identifies it, else why not; None without arms.
-
-    If the law itself is not identified, only the runs that would resolve that are proposed.
-    """
+    """n*(C) as a sigmoid of log2 n in ln C if the pilot identifies it, else why not; None without arms."""
     if not law.arms:
         return None
     found = _path(law)
@@ -332,10 +323,8 @@ def _seeds_to_separate(law: Law) -> tuple[str, float]:
 
 
 def _growth(law: Law, C: ndarray) -> Growth:
-    """The log-sigmoid through the best n at each C, for the mean curves and for every draw.
-
-    The best n is interpolated between the n of the grid and smoothed by a running mean over ln C (IsoCompute).
-    """
+    """The log-sigmoid through the best n, interpolated and smoothed, at each C, for mean curves and draws
+    (IsoCompute)."""
     paths = np.stack([law.paths(n, C, SELECT) for n in law.ns])                         # (arms, D, K)
     winners = peak(np.log2(np.array(law.ns, dtype=float)), np.concatenate([paths.mean(1)[:, None], paths], axis=1))
     width = max(STEPS // 8, 1)

@@ -78,10 +78,7 @@ def interferences(study: str | Path | Iterable[RunFiles]) -> list[Interference]:
 
 
 def by_n(found: Sequence[Interference]) -> list[dict[str, Any]]:
-    """Means over runs at the last evaluation that all runs reached, one row per n, as `isocost fit` prints.
-
-    `forgotten`, `learned`, `uniformity` (None: no run gained) and `chance` (None: not known) as in `Interference`.
-    """
+    """`Interference` at the last evaluation that all runs reached, averaged: one row per n, as `isocost fit` prints."""
     rows, end = [], min((float(x.C[-1]) for x in found), default=0.0)
     at = {id(x): int(np.searchsorted(x.C, end, side="right")) - 1 for x in found}
     for n in sorted({x.n for x in found}):

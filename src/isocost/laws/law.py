@@ -204,11 +204,7 @@ class Law:
 
     @property
     def falls(self) -> Interval | None:
-        """The share of new runs that diverge within the pilot's length; None where none of its runs did.
-
-        Over all arms: few runs do not tell which n falls more often. Its value is the posterior mean under Jeffreys'
-        prior, Beta(1/2, 1/2); so is the interval.
-        """
+        """The share of new runs that diverge within the pilot's length, over all arms (Jeffreys' prior); or None."""
         a, b = self._falls
         if a == 0.5:
             return None
@@ -229,9 +225,7 @@ class Law:
     def _fallen(self, n: int, C: ndarray, runs: int, paths: ndarray, variance: ndarray) -> tuple[ndarray, ndarray]:
         """Paths and variances (D, K) of the mean of `runs` new runs, of which some diverge where runs of the pilot did.
 
-        A run is taken to fall with equal probability in every doubling of C, from one before the arm's first evaluation
-        on, and to end where those of the pilot did. In each draw the share that falls, and how many runs do, are
-        quasi-random (Roberts' sequence R2), so that no generator is needed.
+        A run falls with equal probability in every doubling of C; how many do is quasi-random (Roberts' sequence R2).
         """
         ends = [end for arm in self.arms for end in arm.fallen]
         if not ends:
@@ -284,11 +278,8 @@ class Law:
         return np.asarray(np.minimum(middle + off, 1.0))
 
     def _levelled(self, n: int, C: ndarray) -> ndarray:
-        """`paths` (D, K) on audit: of training reward, beyond its end half way to the mean of the last rewards seen.
-
-        Public logs of training reward end near their last mean more often than on their curve (docs/outside_curves.md).
-        Full from one doubling on. Other laws are left as they are.
-        """
+        """`paths` (D, K) on audit: of training reward, beyond its end half way to the last mean
+        (docs/outside_curves.md)."""
         paths = self.paths(n, C, AUDIT)
         if not self.training:
             return paths
@@ -299,11 +290,7 @@ class Law:
         return np.maximum(np.log2(C / self.arm(n).C[-1]), 0.0)
 
     def _known(self, C: ndarray) -> ndarray:
-        """Which arms are known at C: (arms, K) of bool.
-
-        Those with an interval of half-width at most `KNOWN`, or at most twice the narrowest one; and those above the
-        best of these with high probability, however wide. Beyond the pilot an arm that has not moved is unknown.
-        """
+        """(arms, K) of bool: known at C are arms with a narrow interval (`KNOWN`) and those above the best of these."""
         paths = np.array([self.paths(n, C, SELECT) for n in self.ns])                   # (arms, D, K)
         low, high = np.quantile(paths, tails_of(self.level), axis=1, method="weibull")
         halves = (high - low) / 2
@@ -407,10 +394,7 @@ class Law:
         return np.asarray(audit[self._chosen(C), np.arange(len(C))] - elsewhere)
 
     def _followed(self, C: ndarray, values: ndarray, split: int) -> ndarray:
-        """The spread of curves (arms, K) over arms at C (K,), relative to that of separate fits; at most 1.
-
-        The joint posterior shrinks the arms towards each other, and the noise of one arm's runs with them.
-        """
+        """The spread of curves (arms, K) over arms at C (K,), relative to that of separate fits; at most 1."""
         alone = np.array([self._mixed(arm.fits[split].points, C, split) for arm in self.arms])
         return np.asarray(np.minimum(values.std(0) / np.maximum(alone.std(0), 1e-9), 1.0))
 

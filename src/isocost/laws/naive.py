@@ -28,11 +28,7 @@ def line(C: ndarray, reward: ndarray, at: float) -> float:
 
 
 def line_interval(C: ndarray, reward: ndarray, at: float, level: float) -> tuple[float, float, float]:
-    """(value, low, high) of `line`, its scale from its own errors at earlier ends of the same curve.
-
-    From each end the curve is forecast as many times further as `at` is, or to the last point; an error over a shorter
-    distance counts as that of a random walk in ln C. Without an earlier end the interval is (0, 1).
-    """
+    """(value, low, high) of `line`, its scale from its errors at earlier ends of the curve; (0, 1) without any."""
     value, errors, ahead = line(C, reward, at), [], np.log(at / C[-1])
     for k in np.unique(np.linspace(FEWEST, len(C) - 1, ORIGINS).astype(int)) if len(C) > FEWEST and ahead > 0 else ():
         to = min(C[k - 1] * at / C[-1], C[-1])

@@ -107,10 +107,7 @@ def _noise(runs: Sequence[Curve], C: ndarray, before: int) -> float:
 
 
 def beyond(found: Sequence[Overfit], n: int, epochs: float | None) -> str | None:
-    """A warning about a run at n with so many passes over the problems; None if none is needed.
-
-    If this n did not over-fit in the pilot, the earliest onset among the others is used.
-    """
+    """A warning about a run at n with so many passes, by its own onset or the earliest; None if none is needed."""
     known = [x for x in found if x.epoch is not None]
     if epochs is None or not known:
         return None

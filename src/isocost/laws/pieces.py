@@ -105,10 +105,7 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Frontier:
-    """The upper envelope of fitted curves: at each C (K,) the best n by `select`, its `audit` value and band.
-
-    The value is corrected for selection bias (`Law.frontier`).
-    """
+    """The upper envelope of fitted curves: at C (K,) the best n by `select`, its corrected `audit` value, its band."""
 
     C: ndarray
     n: ndarray

@@ -29,10 +29,8 @@ class Track:
 
     The base policy has cost 0 and comes first if it was evaluated. `family` names the problems of the evaluations.
     `resolution` is the smallest step of the reward: 0 if it is computed exactly, else set by the number of samples.
-    Several evaluations at one cost count once, with their mean.
-
-    Raises:
-        UserError: if cost and reward differ in length or are empty, or a value is not finite or a cost is negative.
+    Several evaluations at one cost count once, with their mean. Raises UserError if cost and reward differ in length or
+    are empty, or a value is not finite or a cost is negative.
     """
 
     run: str
@@ -60,10 +58,8 @@ class Track:
         return float(self.cost[-1])
 
     def at(self, cost: ndarray | float) -> ndarray:
-        """Reward at these costs (...): linear in ln cost between evaluations, constant after the last one.
-
-        Before the first evaluation of a trained model it is linear in cost, from the reward of the untrained one.
-        """
+        """Reward at these costs (...): linear in ln cost between evaluations, in cost before them, constant after
+        them."""
         known = self.cost > 0
         if not known.any():
             return np.full(np.shape(cost), self.reward[-1])
@@ -74,10 +70,8 @@ class Track:
 def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) -> list[Track]:
     """The runs in these folders as tracks of test-split reward, by name; runs without an evaluation are left out.
 
-    `unit` is rollouts, tokens (decoded), env-steps, flops or seconds (busy with training); only training counts.
-
-    Raises:
-        UserError: for an unknown unit, or if a record does not hold the cost in that unit.
+    `unit` is rollouts, tokens (decoded), env-steps, flops or seconds (busy with training); only training counts. Raises
+    UserError for an unknown unit, or if a record does not hold the cost in that unit.
     """
     unit = ENV_STEPS if unit == "env-steps" else unit
     if unit not in UNITS:
@@ -117,10 +111,7 @@ def _spent(run: RunFiles, unit: str) -> tuple[ndarray, ndarray]:
 
 
 def written(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """(rollouts, tokens decoded by then) from an imported log with mean completion lengths; empty without them.
-
-    A length applies to all rollouts since the previous one. The last length applies to all later rollouts.
-    """
+    """(rollouts, tokens decoded by then) from an imported log, whose mean lengths hold since the last; or empty."""
     found = [(float(x["rollouts"]), float(x[LENGTH])) for x in lines if LENGTH in x]
     if not found:
         return []
@@ -135,9 +126,7 @@ def _seconds(line: Mapping[str, Any]) -> float:
 
 
 def _amount(line: Mapping[str, Any], unit: str, parameters: float) -> float:
-    """Tokens decoded; or turns that environments answered; or FLOPs, 2P per token read for the first time or written
-    and 6P per token trained, with P parameters.
-    """
+    """Tokens decoded; environment steps; or FLOPs, 2P per token read first or written and 6P per token trained."""
     if unit == "tokens":
         return float(line["decode"])
     if unit == ENV_STEPS:

@@ -12,10 +12,7 @@ from isocost.types import Sampling
 
 
 def answered(laid: TokenRows) -> tuple[ndarray, ndarray, ndarray, ndarray]:
-    """Of rows of a prompt and an answer: row and position of each token that predicts one of the answer, or its end.
-
-    Also the token that it predicts, and whether that is the end.
-    """
+    """Row, position and token of each token that predicts one of an answer, or its end; and whether it is the end."""
     length, here = laid.length, np.arange(laid.tokens.shape[1])[None, :]
     row, at = np.nonzero((here >= laid.prompt[:, None] - 1) & (here < length[:, None]))
     after = laid.tokens[row, np.minimum(at + 1, laid.tokens.shape[1] - 1)]

@@ -118,10 +118,7 @@ class Cache(Protocol):
 
 
 class TorchCache:
-    """Starts of a group are read once and copied; rows and keys are padded so that other rows cannot change a row.
-
-    This requires products whose rows do not depend on the number of rows: see `isocost.processor` and `invariance`.
-    """
+    """Starts of a group are read once and copied; rows and keys are padded so that other rows cannot change a row."""
 
     bursts = False
     chunk = 1
@@ -262,11 +259,7 @@ class TorchCache:
         return self._views[rows, keys]
 
     def _read(self, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
-        """Read contexts into the cache, each into its count of slots, one after the other from slot `first` on.
-
-        Returns the last hidden state of each, (contexts, hidden). Contexts come sorted by padded length, and are read
-        beside those of the same padded length only, so the shapes they meet do not depend on others.
-        """
+        """Read contexts, sorted by padded length, into their counts of slots; returns the last hidden state of each."""
         hidden, begin = [], 0
         while begin < len(contexts):
             T = _padded(len(contexts[begin]))
@@ -563,11 +556,8 @@ def _weighted(p: Tensor, v: Tensor) -> Tensor:
 
 
 def _attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, holds: Tensor) -> Tensor:
-    """Attention of (N, K, G, D) on (N, K, keys, D) in bfloat16 with a bias of (N, K, G, keys): block by block.
-
-    `holds` (N, 1, blocks) says which blocks hold a key of the row. Their results are weighted by the share of the
-    softmax's sum that each block has, in float32; the first block's alone is what torch makes of it.
-    """
+    """Attention of (N, K, G, D) on (N, K, keys, D) in bfloat16 with a bias of (N, K, G, keys), by blocks that it
+    `holds`."""
     if k.shape[2] <= BLOCK or k.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 

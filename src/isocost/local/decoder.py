@@ -142,11 +142,8 @@ def wide(body: torch.dtype) -> torch.dtype:
 
 
 class Block(nn.Module):
-    """Attention, then the gated feed-forward, each after its norm; q, k, v share a matrix, and so do gate and up.
-
-    Rows of q and k that rotate together are neighbours, as in Meta's own files; Hugging Face's stand half a head apart,
-    and `weights` carries them over.
-    """
+    """Attention, then the gated feed-forward, each after its norm. Rows that rotate together are neighbours, as
+    Meta's."""
 
     def __init__(self, config: Config, body: torch.dtype, device: torch.device | str | None):
         super().__init__()
@@ -242,10 +239,7 @@ class Decoder(nn.Module):
 
 
 def rotations(config: Config) -> Tensor:
-    """e^(i angle) of each position and pair, (max_len and a little for padding, 1, D/2).
-
-    In float32 throughout, as the published models were trained.
-    """
+    """e^(i angle) of each position and pair, (max_len and a little for padding, 1, D/2), in float32 throughout."""
     powers = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
     position = torch.arange(config.max_len + 64, dtype=torch.float32)
     angle = position[:, None] * _scaled(1.0 / config.rope_theta**powers, config)

@@ -59,10 +59,8 @@ def _smollm2() -> Path:
 
 
 def load_gguf(path: Path) -> Model:
-    """A GGUF file of the architecture llama with a byte-level BPE tokenizer.
-
-    Raises UserError, naming the file, for any other, and for one that is broken.
-    """
+    """A GGUF file of the architecture llama with a byte-level BPE tokenizer. Raises UserError, naming it, for
+    another."""
     facts, stored = _opened(path)
     with naming(path):
         if wrong := flaw(facts, KIND) or flaw(facts, FACTS):

@@ -48,10 +48,7 @@ class TokenRows:
         return cls(tokens, np.array(prompt), length, np.arange(len(rows)))
 
     def beginning_alike(self) -> TokenRows:
-        """The same rows, where what is shared is a beginning of all prompts: of the length that saves most tokens.
-
-        Each row keeps at least one token of its prompt to itself.
-        """
+        """The same rows, sharing the beginning of all prompts that saves most; each keeps a token of its prompt."""
         order = np.lexsort(self.tokens.T[::-1])
         near = self.tokens[order]
         equal = np.logical_and.accumulate(near[1:] == near[:-1], axis=1).sum(1)    # tokens that neighbours begin with
@@ -126,10 +123,8 @@ class Units:
         cls, rows: TokenRows, row: ndarray, position: ndarray, target: ndarray, temperature: ndarray,
         whole: ndarray | None = None,
     ) -> Units:
-        """From rows, and row, position, id and temperature of K tokens; the K are returned in another order.
-
-        Rows that are `whole` (N,) form a unit with exactly the rows of the same owner.
-        """
+        """From rows and K tokens, which are returned in another order; `whole` rows (N,) are a unit with their
+        owner's."""
         own = np.maximum(rows.length - 1 - rows.prompt, 0)
         most = max(1, max(SPLIT, 4 * int(rows.prompt.max())) // max(int(own.max()), 1))
         whole = np.zeros(len(own), dtype=bool) if whole is None else whole
@@ -174,10 +169,8 @@ def _owners(tokens: ndarray, prompt: ndarray, group: ndarray) -> ndarray:
 
 
 def _blocks(owner: ndarray, most: int | ndarray) -> tuple[ndarray, ndarray]:
-    """(N,) block of each row and (N,) its place in it: rows of one owner, at most `most` in a block.
-
-    `most` is one number, or one for each row, the same for those of one owner.
-    """
+    """(N,) block of each row and (N,) its place in it: rows of one owner, at most `most` (of all or each) in a
+    block."""
     _, first, which, count = np.unique(owner, return_index=True, return_inverse=True, return_counts=True)
     each = np.broadcast_to(most, len(owner))
     most, many = each, each[first]

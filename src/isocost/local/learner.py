@@ -86,10 +86,7 @@ class LocalLearner:
     # the contract ---------------------------------------------------------------------------------------------
 
     def forward(self, batch: Batch) -> Forward:
-        """Log-probs and entropies at the masked tokens, (N, T) each, zero elsewhere; on the learner's device.
-
-        Raises ValueError for a mask at position 0: no token before it predicts it.
-        """
+        """(N, T) log-probs and entropies at masked tokens, else zero. Raises ValueError for a mask at position 0."""
         if self._kernel is not None and not batch.kept:
             return self._forward_native(batch)
         rows = TokenRows.of(batch)
@@ -160,10 +157,8 @@ class LocalLearner:
         return tapes if engine.cache.holds(self._weights) else None
 
     def _left(self, batch: Batch) -> list[Tape | None]:
-        """For each row the sampler's tape of its group, if it was sampled with the learner's current weights.
-
-        Only for a gradient: a score without one is computed by the learner alone.
-        """
+        """For each row the sampler's tape of its group, if there is a gradient and it was sampled with those
+        weights."""
         if not torch.is_grad_enabled() or not batch.groups:
             return [None] * len(batch.rollout)
         tapes, sizes = self._tapes(batch), [g.size for g in batch.groups]
@@ -206,10 +201,8 @@ class LocalLearner:
         return seen
 
     def gradients(self, batch: Batch, loss: LossFn) -> Iterator[tuple[Tensor, dict[str, float]]]:
-        """Each rollout's own gradient, flat, and `update`'s metrics of it; prompts are read once for each rollout.
-
-        The gradient is the learner's own vector, which the next one overwrites.
-        """
+        """Each rollout's own gradient, the learner's flat vector that the next one overwrites; and `update`'s
+        metrics."""
         for one in batch.rollout.unique():
             began, self._read = time.perf_counter(), 0
             rows = batch.rows(torch.nonzero(batch.rollout == one)[:, 0])
@@ -266,10 +259,7 @@ class LocalLearner:
     def _descended(
         self, known: tuple[Tensor, dict[str, Tensor | float], Tensor], out: Forward, part: Batch, count: int
     ) -> dict[str, float]:
-        """The gradient of groups on tapes, from a loss with its slope. Returns the sums of the loss and its metrics.
-
-        In numpy except the sums, whose order is torch's. `count` is the number of masked tokens.
-        """
+        """The gradient of groups on tapes, from a loss with its slope. Returns the sums over `count` tokens."""
         assert self._kernel is not None and part.weight is not None
         per_token, said, slope = known
         mask, weight = part.mask.numpy(), part.weight.numpy()
@@ -331,10 +321,7 @@ class LocalLearner:
     def sequence_logp(
         self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], sampling: Sampling
     ) -> ndarray:
-        """(len(prompts),) log-probability that the policy, at this sampling, writes exactly these tokens, then ends.
-
-        Any end token counts. Charged as `score` tokens: prompt, answer and end.
-        """
+        """(len(prompts),) log-probability that the policy writes just these tokens, then ends; charged as `score`."""
         began = time.perf_counter()
         check(sampling)
         lengths = [len(p) + len(a) for p, a in zip(prompts, answers, strict=True)]

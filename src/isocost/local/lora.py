@@ -48,10 +48,8 @@ FIX = "export the adapter again"
 
 @dataclass(frozen=True)
 class LinearMap:
-    """Where a linear map is: its name at Hugging Face, the decoder's tensor, and its rows there.
-
-    `pair` is the head size where the decoder keeps rows that rotate together side by side, else 0.
-    """
+    """A linear map: its name at Hugging Face, the decoder's tensor, its rows there, and the head size of paired
+    rows."""
 
     name: str
     tensor: str
@@ -217,11 +215,7 @@ def save_adapter(folder: Path, learner: LoraLearner, base: str) -> None:
 
 
 def export(folder: Path, world: World, base: str) -> None:
-    """Write a trained policy: in `final` as a Hugging Face folder; an adapter also in `adapter`, as peft writes it.
-
-    Nothing for a model whose weights stay elsewhere, or that is no language model. `base` names the model that was
-    trained.
-    """
+    """Write a trained policy: in `final` as a Hugging Face folder; an adapter of `base` in `adapter`, as peft does."""
     if Can.WEIGHTS in world.learner.can and world.about.model is not None:
         save(folder / "final", world)
     if isinstance(world.learner, LoraLearner):
@@ -229,10 +223,7 @@ def export(folder: Path, world: World, base: str) -> None:
 
 
 def merged(folder: Path, load: Callable[[str], Model]) -> Model:
-    """The base model of an adapter in peft's format, with the adapter's change added to its weights.
-
-    Raises UserError, naming the file, for a kind of adapter that is not read here, and for one of another model.
-    """
+    """The base model of an adapter in peft's format, with its change added. Raises UserError for another kind."""
     settings, name = _settings(folder), base_of(folder)
     if Path(name).resolve() == folder.resolve():
         raise UserError(f"{folder / SETTINGS}: base_model_name_or_path is the adapter itself; name its model there")

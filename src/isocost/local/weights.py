@@ -105,10 +105,7 @@ def tokenizer_files(folder: Path) -> dict[str, str]:
 
 
 def load_folder(folder: Path) -> Model:
-    """A Hugging Face folder: config.json, safetensors (one file or shards), tokenizer files.
-
-    Raises UserError, naming the file, for whatever is missing, broken, or does not fit together.
-    """
+    """A Hugging Face folder. Raises UserError, naming the file, for what is missing, broken, or does not fit."""
     data = read_json(folder / "config.json", CONFIG)
     with naming(folder / "config.json"):
         config = Config.of(data)
@@ -133,10 +130,7 @@ def fitting(text: Characters | HubTokenizer, config: Config) -> None:
 
 
 def save(folder: Path, world: World) -> None:
-    """Write the policy of a world that `open_world` opened as a Hugging Face folder: the whole folder or nothing.
-
-    A folder that is there is replaced. Raises OSError with the folder's name where it cannot be written.
-    """
+    """Write the policy of a world as a Hugging Face folder, whole or not at all, over an older one. Raises OSError."""
     part = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -149,10 +143,7 @@ def save(folder: Path, world: World) -> None:
 
 
 def save_model(folder: str | Path, model: Model, weights: Weights | None = None, *, head: bool = False) -> None:
-    """Write a Hugging Face folder that `transformers` loads to equal logits; `weights` in place of the model's own.
-
-    With `head` the file has the head of a model whose head is its embedding, too.
-    """
+    """Write a Hugging Face folder; `weights` in place of the model's; with `head` also a head that is its embedding."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = dict(to_hub(model.config, model.weights if weights is None else weights))

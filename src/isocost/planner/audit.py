@@ -47,10 +47,7 @@ EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 @dataclass(frozen=True)
 class MeanOfRuns(Plain):
-    """A mean over runs (or pairs of runs) with its Student confidence interval; None if there is only one.
-
-    The interval is at least as wide as the sampling error of the mean, because few values may agree by chance.
-    """
+    """A mean over runs (or pairs) with its Student interval, at least as wide as its sampling error; None for one."""
 
     mean: float
     low: float | None
@@ -182,13 +179,9 @@ def audit(
 ) -> Audit:
     """The audit of a sealed forecast by the runs that it names.
 
-    `seals` is run name -> the seal in its run.json; `noise` is the sampling standard error of one evaluation (0 if
-    exact); `changed` lists what has changed since the seal (`forecast.changed`); `shares` are the runs that ended at
-    their share of the budget, as `at_their_share` describes them; `rule` is kept with the verdict; `paid` is what the
-    runs were billed together, if all of them have ended.
-
-    Raises:
-        UserError: if the forecast was changed, or a run that it names has another seal or other sizes.
+    `seals` is run name -> the seal in its run.json; `noise` the sampling standard error of one evaluation (0 if exact);
+    `shares` are as `at_their_share` describes them; `paid` is the bill of all runs, if all have ended. Raises UserError
+    if the forecast was changed, or a run that it names has another seal or other sizes.
     """
     verify_seal(forecast)
     by = {c.run: c for c in curves if c.purpose == "train"}

@@ -50,10 +50,7 @@ _LEARN_PRIOR = 2.5      # assumed seconds of sampling and learning per second of
 
 @dataclass(frozen=True)
 class Budget(Plain):
-    """An amount in one unit: rollouts, seconds, (decoded) tokens, FLOPs, environment steps, device-seconds or money.
-
-    `asked` is the user's text, if the amount was converted to another unit for planning.
-    """
+    """An amount in one unit; `asked` is the user's text, if the amount was converted to another unit for planning."""
 
     amount: float
     unit: str
@@ -70,8 +67,7 @@ class Budget(Plain):
         """The budget in a text: `50k-rollouts`, `50,000 rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`, `1e18flop`,
         `16 device-hours`, `20usd`.
 
-        Raises:
-            UserError: for a number without a unit, or an unknown unit.
+        Raises UserError for a number without a unit, or an unknown unit.
         """
         return Budget(*units.amount(text))
 
@@ -85,10 +81,7 @@ class Budget(Plain):
 
 
 def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
-    """An amount in a budget's unit as a user would write it, to three digits, rounded up so that it is enough.
-
-    Seconds are written as minutes from 2 minutes on and as hours from 2 hours on.
-    """
+    """An amount in a budget's unit as a user would write it, to three digits, rounded up so that it is enough."""
     asked = budget.as_asked
     unit, own = units.asked(asked.unit, amount / budget.amount * asked.amount)
     if unit == SECONDS and own >= 120:
@@ -115,8 +108,7 @@ class Machine(Plain):
         """A machine with a price as a user writes it: `2.5usd/device-hour`, `2.5usd/gpu-hour`, `20usd/hour` for all
         devices, or one of tokens (`TokenPrice.parse`; `model` is its name in a file of prices).
 
-        Raises:
-            UserError: for a price that cannot be read.
+        Raises UserError for a price that cannot be read.
         """
         if price is None:
             return Machine(devices, side_by_side)
@@ -155,8 +147,7 @@ class Machine(Plain):
         """A budget in a unit of plans: every kind of time, and money, are converted to seconds of run time; money that
         pays for tokens to rollouts, at the price of a `rollout`.
 
-        Raises:
-            UserError: for money without a price, or in another currency than the price.
+        Raises UserError for money without a price, or in another currency than the price.
         """
         unit, amount = budget.unit, budget.amount
         if unit in (ROLLOUTS, TOKENS, FLOPS, ENV_STEPS):
@@ -363,10 +354,7 @@ class Prices(Plain):
 
     @staticmethod
     def of_profile(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
-        """From the profile's bill, or from its mean length if it has none.
-
-        If the recipe (by default the profile's) `compares` with a reference, the reference scores every token once.
-        """
+        """From the profile's bill, else its mean length. A recipe that `compares` has a reference score every token."""
         if parameters is None:
             parameters = profile.get("parameters")
         cost = profile.get("cost") or {}

@@ -52,11 +52,7 @@ class EvaluationPlan(Plain):
         return 0.5 / sqrt(self.problems / self.splits * max(self.samples // attempts, 1))
 
     def points(self, C: int, unit: int) -> tuple[int, ...]:
-        """Evaluation points of a run of C rollouts after the base, in multiples of `unit`.
-
-        Two per doubling if exact; if sampled one, or two if a curve would have too few and none was dropped. With
-        `even`, at a distance that divides C where one does, and at C.
-        """
+        """Evaluation points of a run of C rollouts after the base, in multiples of `unit`: log-spaced, or `even`."""
         if self.even:
             return spaced(C, unit, self.even)
         start = ceil((self.first or unit) / unit) * unit
@@ -73,10 +69,7 @@ class EvaluationPlan(Plain):
 
 @lru_cache(1 << 14)      # a search for the largest budget asks for the same few thousands again and again
 def points(C: int, unit: int, per_doubling: int = 2) -> tuple[int, ...]:
-    """Evaluation points in rollouts: log-spaced from `unit` to C, multiples of `unit` so that every arm has them.
-
-    `per_doubling` 0 gives the middle and the end.
-    """
+    """Log-spaced points from `unit` to C, multiples of `unit` that every arm has; 0 per doubling: middle and end."""
     if per_doubling == 0:
         return tuple(sorted({max(unit, C // (2 * unit) * unit), C}))
     out, x, step = {C}, float(unit), 2 ** (1 / per_doubling)
@@ -87,11 +80,7 @@ def points(C: int, unit: int, per_doubling: int = 2) -> tuple[int, ...]:
 
 
 def spaced(C: int, unit: int, many: int) -> tuple[int, ...]:
-    """Points at equal distances up to C, multiples of `unit`, and C: at most about `many` of them.
-
-    The distance is the smallest one from C / many on that divides C, if that leaves at least four points; else it is
-    the smallest.
-    """
+    """At most about `many` evenly spaced points to C, multiples of `unit`, at a distance that divides C if four are."""
     units = C // unit
     least = max(1, ceil(units / many))
     most = max(least, units // min(many, LEAST_POINTS))
@@ -106,9 +95,5 @@ def evaluations_of(e: EvaluationPlan, runs: Sequence[Size], unit: int) -> int:
 
 
 def evaluated(points: Sequence[int], update: int, updates: int) -> int:
-    """Evaluations that a run makes of these points, in rollouts, with that of the base.
-
-    It is evaluated after the first update that reaches a point, and so once for points that one update of `update`
-    rollouts reaches together, and after its last one of `updates` at the latest.
-    """
+    """Evaluations that a run makes of these points, with that of the base: one after an update that reaches any."""
     return 1 + len({min(ceil(x / update), updates) for x in points})

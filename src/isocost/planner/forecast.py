@@ -198,11 +198,7 @@ def digest(data: Any) -> str:
 
 
 def digest_of(written: Mapping[str, Any], version: int = SEAL) -> str:
-    """The digest of a plan or a law as its file holds it, without the keys of `BESIDE`; from seal version 2 on without
-    measured times.
-
-    Of the file, not of the object read from it, because another version may read other keys.
-    """
+    """The digest of a plan or law as its file holds it (versions read different keys), without the keys of `BESIDE`."""
     own = {k: v for k, v in written.items() if k not in (*BESIDE, "metric")}
     return digest(own if version == 1 else _timeless(own))
 
@@ -350,11 +346,7 @@ def changed(then: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def write(forecast: Forecast, path: Path) -> Forecast:
-    """Write forecast.json once, atomically; writing the same forecast again changes nothing.
-
-    Raises:
-        UserError: if the file has another forecast.
-    """
+    """Write forecast.json once, atomically. Raises UserError if the file has another forecast."""
     path = Path(path)
     if path.exists():
         existing = read(path)
@@ -376,11 +368,7 @@ def write(forecast: Forecast, path: Path) -> Forecast:
 
 
 def read(path: Path) -> Forecast:
-    """The forecast in a file, its seal verified.
-
-    Raises:
-        UserError: if there is none, or it was changed.
-    """
+    """The forecast in a file, its seal verified. Raises UserError if there is none, or it was changed."""
     if not os.path.lexists(path):
         raise UserError(f"{path} is missing: `isocost train --plan` seals the forecast before it trains")
     return Forecast.of(read_json(Path(path)))

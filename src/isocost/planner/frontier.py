@@ -135,11 +135,8 @@ class PolicyFrontier:
     def break_even(
         self, less: str | Sequence[str], more: str, wanted: float | Pair, level: float = LEVEL
     ) -> BreakEven:
-        """From how many answers the training of `more` pays, if this accuracy is wanted, with its interval.
-
-        `less` is a policy, or several, of which all are to be more expensive. What a pair reaches is wanted in each
-        draw as it is in that draw.
-        """
+        """From how many answers on the training of `more` pays against all of `less`, at this accuracy; with
+        interval."""
         others = [less] if isinstance(less, str) else list(less)
         at = next((i for i, p in enumerate(self.pairs) if p is wanted), 0)
         accuracy, drawn = (wanted.accuracy, self.drawn[at]) if isinstance(wanted, Pair) else (wanted, wanted)

@@ -118,10 +118,8 @@ def judge(
     `law` is used if it has an arm of the run's n. `target` is an audit reward at the end, `worth` the least gain that
     the rest of the budget must have. `groups` are the run's latest, `others` the other n of the equal set (by default
     two and four times the run's), `looks` the number of evaluations of the run, at each of which dead groups are
-    tested. The decision is made on `select` rewards.
-
-    Raises:
-        UserError: if the end is not after the start, or a target or worth is outside [0, 1].
+    tested. The decision is made on `select` rewards. Raises UserError if the end is not after the start, or a target or
+    worth is outside [0, 1].
     """
     if not end > 0:
         raise UserError(f"run {run.run}: expected an end above 0 rollouts, got {end:g}")
@@ -175,11 +173,7 @@ def _why(v: StoppingVerdict) -> str:
 
 
 def _dead(groups: Groups | None, others: Sequence[int], looks: int) -> tuple[Dead, ...]:
-    """Dead-group shares of the latest groups at the run's n, then at larger n, ascending; empty if there are too few.
-
-    Intervals are two-sided at 1 - 2 x 5 % / looks, so that a bound is wrong in 5 % of runs over all their looks
-    (Bonferroni).
-    """
+    """Dead-group shares of the latest groups at the run's n and larger n; bounds err in 5 % of runs over `looks`."""
     if groups is None or len(groups.right) < FEWEST or groups.n < 2:
         return ()
     n, right = groups.n, groups.right[-WINDOW:]
@@ -191,10 +185,7 @@ def _dead(groups: Groups | None, others: Sequence[int], looks: int) -> tuple[Dea
 
 
 def _better(dead: tuple[Dead, ...]) -> int | None:
-    """The n to change to, or None.
-
-    As in a plan without a pilot: the smallest n with at most half of its groups dead.
-    """
+    """The n to change to, or None: the smallest n with at most half of its groups dead, like a plan without pilot."""
     if not dead or dead[0].low <= DEAD:
         return None
     return next((d.n for d in dead[1:] if d.high <= DEAD), None)
@@ -243,10 +234,7 @@ class _Noise:
         return _Noise(noise.C, np.sqrt(np.maximum(total - sampled, total * LEAST)), rho, noise.dof, attempts)
 
     def own(self, reward: ndarray) -> ndarray:
-        """The independent variance of an evaluation, in reward: from sampling, and `SHAPE`.
-
-        From sampling r (1 - r) / attempts, an upper bound for problems of different difficulty.
-        """
+        """The independent variance of an evaluation, in reward: `SHAPE`, and sampling, at most r (1 - r) / attempts."""
         return spread(reward) / self.attempts + SHAPE**2 if self.attempts else np.full(np.shape(reward), SHAPE**2)
 
     def size(self, C: ndarray) -> ndarray:
@@ -364,11 +352,7 @@ def _stretched(law: Law, n: int, C: ndarray) -> ndarray:
 
 
 def _shapes(C: ndarray, base: float, first: float, end: float) -> tuple[ndarray, ndarray]:
-    """Curves (N, K) at C (K,) of every shape of the grid, and their log prior (N,); the priors sum to 1.
-
-    Uniform in the asymptote (falling ones included), in ln Cmid and over tails; log-normal in b. The grid does not
-    depend on the run's evaluations.
-    """
+    """Curves (N, K) at C (K,) of every shape of the grid, and their log prior (N,); the priors sum to 1."""
     A = np.linspace(max(base - FALL, 0.0), 1.0, HEIGHTS)
     Cmid = np.geomspace(first / 2, LATEST * end, MIDPOINTS)
     shares = np.concatenate([
@@ -399,11 +383,7 @@ def _squares(curves: ndarray, y: ndarray, precision: ndarray) -> ndarray:
 
 
 def _scored(curves: ndarray, prior: ndarray, C: ndarray, y: ndarray, noise: _Noise, known: float) -> ndarray:
-    """Log weights (N,) of candidates `curves` (N, K + 3), of which the first K are at C (K,), given y (K,) there.
-
-    The run's distance from its curve is a multivariate Student, in units of `spread` of the evaluations. Beyond `known`
-    rollouts, the pilot's largest, the law's curve may drift with every doubling; 0 allows no drift.
-    """
+    """Log weights (N,) of candidates `curves` (N, K + 3) given y (K,) at C (K,); laws drift beyond `known`."""
     if not len(C):
         return prior
     S = _covariance(C, y, noise, known)
@@ -414,10 +394,7 @@ def _scored(curves: ndarray, prior: ndarray, C: ndarray, y: ndarray, noise: _Noi
 def _predicted(
     curves: ndarray, scores: ndarray, C: ndarray, y: ndarray, places: ndarray, noise: _Noise, known: float
 ) -> tuple[ndarray, ndarray, ndarray, ndarray]:
-    """(scores, levels (N, 3), covariances (N, 3, 3), own variance (N,)) of candidates at the three places, given y.
-
-    The noise there is in units of each candidate's own `spread`.
-    """
+    """(scores, levels (N, 3), covariances (N, 3, 3), own variance (N,)) of candidates at the three places, given y."""
     K = len(C)
     ahead, size, off = spread(curves[:, K:]), noise.size(places), _beyond(places, known)
     V = np.outer(size, size) * noise.alike(places, places) + np.outer(off, off)

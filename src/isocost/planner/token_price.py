@@ -64,10 +64,8 @@ class TokenPrice:
         """The price in a text such as `0.15usd/M-input,0.60usd/M-output`, or in a file.
 
         A file has `currency`, `prefill` (or `input`), `sample` (or `output`), `cached` and `train`, per million tokens:
-        at its top, or in a table named as the `model` is, or as FILE#NAME says.
-
-        Raises:
-            UserError: for a text that cannot be read, a part that is given twice or lacking, and two currencies.
+        at its top, or in a table named as the `model` is, or as FILE#NAME says. Raises UserError for a text that cannot
+        be read, a part that is given twice or lacking, and two currencies.
         """
         by: dict[str, float] = {}
         currencies = set()
@@ -92,10 +90,7 @@ class TokenPrice:
         return TokenPrice(by["input"], by["output"], currencies.pop(), text.strip(), by.get("cached"), by.get("train"))
 
     def of(self, cost: Cost, cached: float = 0.0) -> Money:
-        """What the tokens of a cost are worth, and those of prompts that were `cached`, which are not in it.
-
-        Raises UserError for trained tokens without a price.
-        """
+        """What tokens of a cost, and `cached` ones, are worth. Raises UserError for trained tokens without a price."""
         each = self.each
         if cost.train and "train" not in each:
             raise UserError(f"the price {self.asked!r} has none of trained tokens: add it, such as ,0.40usd/M-train")

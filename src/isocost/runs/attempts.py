@@ -37,10 +37,7 @@ def latest(run: Path) -> int:
 
 
 def begin(run: Path, after: str = "") -> int:
-    """Count a new attempt of the run in this folder, which is made if it is missing; returns its number.
-
-    `after` is why the attempt before it ended. Every earlier attempt is superseded once this returns.
-    """
+    """Count a new attempt, which supersedes all earlier ones; returns its number. `after`: why the last one ended."""
     run.mkdir(parents=True, exist_ok=True)
     number = latest(run) + 1
     with closing(Stream.mended(run / FILE)) as file:

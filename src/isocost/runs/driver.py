@@ -84,10 +84,8 @@ class Workload(Protocol):
         ...
 
     async def evaluate(self) -> Mapping[str, Any]:
-        """Measure it, charged to the account "evaluation": the values for metrics.jsonl.
-
-        One of them is `eval/select` or `eval/audit`, which no step's line has.
-        """
+        """Measure it, charged to the account "evaluation": `eval/select` or `eval/audit`, and more for
+        metrics.jsonl."""
         ...
 
     def state(self) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
@@ -338,10 +336,7 @@ async def together(runs: Sequence[Driver]) -> None:
 
 @contextmanager
 def _stoppable(runs: Sequence[Driver]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect.
-
-    Only the main thread may set handlers: a run in another thread, as in a notebook, is stopped by cancelling it.
-    """
+    """Ctrl-C and SIGTERM request a stop after the current step, in the main thread; a second one acts as usual."""
     before: dict[int, Any] = {}
 
     def handle(signum: int, frame: Any) -> None:

@@ -66,10 +66,8 @@ class Evaluation:
         return float(np.nanmean(self.right)) if len(self.right) else float("nan")
 
     def best(self, k: int) -> Float[ndarray, "P"]:
-        """The chance per problem that one of k attempts is right (of graded scores: the expected highest).
-
-        Exactly 1 - (1 - p)^k where p is known; else unbiased from the samples, NaN where fewer than k were scored.
-        """
+        """The chance per problem that one of k is right: 1 - (1 - p)^k, or unbiased from k samples or more; else
+        NaN."""
         return 1 - (1 - self.right) ** k if self.exact else self._over_samples(best_of, k)
 
     def worst(self, k: int) -> Float[ndarray, "P"]:

@@ -50,11 +50,7 @@ def _advised() -> Iterator[None]:
 
 
 def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[str, Any]:
-    """A record's file: an object of the shape for its name, or of `shape`.
-
-    `partial` is for data of other versions (`shape.flaw`). Raises UserError if it is absent, truncated, of a newer
-    schema or of another shape.
-    """
+    """An object of the shape for a record's file, or of `shape`, or in part. Raises UserError where it is none."""
     with _advised():
         return dict(_fitting(path, jsonfile.read_document(path), shape, partial=partial))
 
@@ -80,10 +76,8 @@ def fit(path: Path, data: Any, shape: Any) -> None:
 
 
 def read_lines(path: Path, shape: Any = None) -> list[Any]:
-    """Every whole line of a stream; a truncated last line is left out, an absent file is empty.
-
-    Raises UserError, naming the line, for one that is not JSON, or not of the stream's shape or of `shape`.
-    """
+    """Every whole line of a stream; none without a file. Raises UserError, naming the line, if one is not of its
+    shape."""
     with _advised():
         return jsonfile.read_lines(path, _shape_of(path, shape))
 
@@ -95,10 +89,7 @@ def good_lines(path: Path) -> tuple[list[Any], list[str]]:
 
 
 def tail(path: Path, size: int, shape: Any = None) -> list[Any]:
-    """The whole lines in the last `size` bytes of a stream that may still grow; empty if there is no file.
-
-    Raises UserError as `read_lines` does.
-    """
+    """The whole lines in the last `size` bytes of a stream that may still grow. Raises UserError like `read_lines`."""
     with _advised():
         return jsonfile.tail(path, size, _shape_of(path, shape))
 

@@ -66,10 +66,8 @@ class Job:
 
 
 def recipe_of(job: Job) -> Recipe:
-    """The method's recipe at this job's sizes, learning rate and sampling, then the user's own settings.
-
-    Raises UserError for an unknown setting, and for a combination that conflicts.
-    """
+    """The method's recipe at this job's sizes, then the user's settings. Raises UserError for unknown or conflicting
+    ones."""
     from isocost import methods
 
     s = job.setting
@@ -90,11 +88,7 @@ def arm_of(job: Job, recipe: Recipe) -> Arm:
 
 
 def method_defaults(method: str, used: Mapping[str, Any]) -> str:
-    """Which of the sizes and pace settings of a method's file a run uses, and which it overrides; empty if it has none.
-
-    The method's own are those that differ from the root of all methods. `used` are the run's values by name: `n`, `B`
-    and those of the pace; a text describes a value that is not known yet.
-    """
+    """Which of a method file's sizes and pace settings a run uses, and which it overrides; empty if it has none."""
     from isocost import methods
 
     recipes = (methods.recipe(name) for name in (method, "reinforce"))
@@ -115,11 +109,7 @@ def compares(recipe: Recipe) -> bool:
 
 
 def reopen(out: Path, job: Job) -> bool:
-    """Raise the budget of the run in `out` to this job's if it is smaller; returns whether it was. One that was stopped
-    at a smaller amount goes on too.
-
-    No step depends on the number of later steps, so the result equals a run with the larger budget from the start.
-    """
+    """Raise the budget of the run in `out`, stopped or not, to this job's if that is larger; returns whether it was."""
     go_on(out, job.stop_at)
     if not (out / "run.json").exists():
         return False

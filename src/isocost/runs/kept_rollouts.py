@@ -69,10 +69,7 @@ def ends_in_order(ends: Mapping[str, float]) -> list[str]:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens that were read for the first time, that were read again under the same weights, and that were written.
-
-    None of a model behind a server, which alone knows what it read.
-    """
+    """Tokens read for the first time, read again under the same weights, and written; None for a server's model."""
 
     fresh: int | None
     reread: int | None

@@ -22,10 +22,7 @@ FIELDS = ("mark", "truth")
 
 
 def changes(now: Mapping[str, ndarray], best: Mapping[str, Any]) -> dict[str, float]:
-    """What an evaluation's line says of `mark` and `truth` (P,) now and then: mean change and standard error of each.
-
-    Problems that one of the two has no score of are left out. `best["step"]` is the step of then.
-    """
+    """Mean change, with standard error, of `mark` and `truth` (P,) from `best`, of step `best["step"]`, to now."""
     out: dict[str, float] = {"eval/since": best["step"]}
     for name in FIELDS:
         by = np.asarray(now[name], dtype=float) - np.array(best[name], dtype=float)

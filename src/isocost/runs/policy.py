@@ -271,10 +271,7 @@ class PolicyRun:
 
 
 def _origin(method: str) -> dict[str, Any]:
-    """The default recipes of a method and of its parent, as plain data: later comparisons use them.
-
-    They are those of this version; another version's may differ. None for a method that makes no recipe.
-    """
+    """The default recipes of a method (None if it makes none) and of its parent, in this version, for comparisons."""
 
     def described(name: str) -> Any:
         try:
@@ -302,10 +299,7 @@ def _environment(spec: str) -> dict[str, Any]:
 
 
 def _of_several(found: Evaluation, half: int) -> dict[str, float]:
-    """Means of best@k and worst@k on each split, over the problems with k scored attempts; absent without any.
-
-    Also the mean length of the samples, in tokens; exact evaluations have none.
-    """
+    """Means of best@k and worst@k on each split, over problems with k scored attempts, and of the samples' length."""
     means = {}
     for name, values in (("best", found.best(ATTEMPTS)), ("worst", found.worst(ATTEMPTS))):
         for side, part in (("select", values[:half]), ("audit", values[half:])):

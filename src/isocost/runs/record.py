@@ -213,11 +213,7 @@ class RunRecord:
         self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
 
     def paid(self, account: str, cost: Cost) -> None:
-        """Record a charge. It does not wait for others, as lines of the streams do: a kill must lose none.
-
-        Only charges of time alone wait for the next one, as long as they are less than `MOMENT` in total. An
-        environment that answers at once makes such a charge in every turn, and a call to write it takes as long.
-        """
+        """Record a charge, before others so that a kill loses none; charges of time wait up to `MOMENT` in total."""
         if self._paid is None:
             return
         self._moments += cost.seconds
@@ -241,10 +237,7 @@ class RunRecord:
             f.unlink()
 
     def _remove_paid(self) -> None:
-        """Remove costs from before the oldest checkpoint: that checkpoint's totals include them.
-
-        The totals of the first checkpoint also include its own step, the evaluation of the base.
-        """
+        """Remove costs from before the oldest checkpoint: that checkpoint's totals include them."""
         kept = [_step(c.name) for c in self.checkpoints()[-KEEP:]]      # the others are not resumed from
         of_mine = f"paid-{self.life:03d}-"
         for name in os.listdir(self.path) if kept else ():

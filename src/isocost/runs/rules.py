@@ -64,10 +64,7 @@ def refuse_other(
     where: Path, recipe: Mapping[str, Any], code: Mapping[str, Any] | None = None,
     problems: Mapping[str, Any] | None = None,
 ) -> None:
-    """Raises UserError if what is in a folder was begun under other rules than those of this version.
-
-    `problems` are those of a run's record, which name its verifier and that verifier's rule.
-    """
+    """Raises UserError if a folder was begun under other rules; a record's `problems` name those of its verifiers."""
     there, here, problems = recorded(recipe, code), now(recipe), problems or {}
     for kind in ("verifier", "truth"):
         if (name := problems.get(kind)) in VERIFIERS:

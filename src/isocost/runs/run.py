@@ -68,10 +68,7 @@ async def run(
 
 
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
-    """Raises UserError, naming what differs, if the run in `out`, ended or not, has different settings.
-
-    What only says how a run is computed may differ: device, threads, and such options of the model's kind.
-    """
+    """Raises UserError, naming what differs, if the run in `out` has other settings, but for how it is computed."""
     if not (out / "run.json").exists():
         return
     there = read_json(out / "run.json")

@@ -41,10 +41,7 @@ def keeps(number: int, trained: Sequence[Group], least: int, *, evaluated: bool)
 def of_update(
     lines: Sequence[JournalLine], whole: Sequence[Group], step: int, text: Text, used: Callable[[], int]
 ) -> list[dict[str, Any]]:
-    """Rollouts of an update: of the groups `whole`, and faulty ones of all others that `lines` settled.
-
-    `step` is the number of updates before it; `used` gives the file's size in bytes.
-    """
+    """Rollouts of update `step`, of `whole` groups and faulty ones of all that `lines` settled; `used`: bytes."""
     chosen = {id(g): g for g in whole}
     fates = {id(line.group): line.fates for line in lines if id(line.group) in chosen} if chosen else {}
     kept = [_line(g, _first(g), step, text, TRAINING, fates.get(name)) for name, g in chosen.items()]

@@ -262,10 +262,7 @@ def key_of(name: str, data: Any) -> str:
 
 
 def of_file(name: str) -> Any:
-    """The shape of a record's file of this name or key; any object if it has none, or none is registered.
-
-    What reads a study imports `isocost.planner`, which registers all of `_LATER`.
-    """
+    """The shape of a record's file of this name or key; any object if it has none, or none is registered."""
     return _FILES.get(name, OBJECT)
 
 

@@ -26,11 +26,7 @@ class Rates:
 
 
 def rates(line: Mapping[str, Any]) -> Rates | None:
-    """The rates up to a line of timing.jsonl; None before the first second's work, and for lines without them.
-
-    Busy seconds are measured where the work is done. If work overlaps (several verifier processes, an engine that
-    samples during an update) their sum is above the wall-clock time, and shares are of that sum.
-    """
+    """The rates up to a line of timing.jsonl (shares are of busy seconds); None before the first second, or without."""
     if not all(k in line for k in ("seconds", "rollouts", "tokens", *WORK)) or not line["seconds"]:
         return None
     whole = max(line["seconds"], sum(line[k] for k in WORK))

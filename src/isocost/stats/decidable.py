@@ -135,11 +135,7 @@ def _ratios(dof: int) -> ndarray:
 
 
 def _power(k: float, dof: int, own: float, alpha: float) -> float:
-    """Power at a planned noncentrality k, with `dof` degrees of freedom of the pilot and `own` of the comparison.
-
-    From `MANY` degrees of freedom on the noncentral t is taken as normal (Johnson, Kotz and Balakrishnan 1995,
-    Continuous Univariate Distributions 2, 31.6): 0.0001 off there, and a hundred times faster.
-    """
+    """Power at a planned noncentrality k, with `dof` degrees of freedom of the pilot and `own` of the comparison."""
     at, critical = k * _ratios(dof), stdtrit(own, 1 - alpha / 2)
     if own < MANY:
         return float(_WEIGHT @ (1 - np.nan_to_num(nctdtr(own, at, critical)))) / 2      # NaN: a probability too small
@@ -274,10 +270,7 @@ def _ahead(a: ndarray, b: ndarray) -> bool:
 
 def acts(a: str, b: str, equal: int, pairs: int, counts: Mapping[str, tuple[int, int]] = MappingProxyType({})
          ) -> Ruling:
-    """Whether two arms differ: `equal` of `pairs` of runs of one seed have equal rewards, bit for bit, throughout.
-
-    `counts` are, of arms whose method counts its acts, the groups in which it acted and all groups.
-    """
+    """Whether two arms differ: `equal` of `pairs` of runs of one seed have equal rewards; `counts`: groups acted in."""
     if never := next((arm for arm, (acted, _) in counts.items() if not acted), ""):
         return Ruling("acts", False, f"{never} acted in none of {counted(counts[never][1], 'group')}: change its "
                       "settings or the problems, so that it acts")

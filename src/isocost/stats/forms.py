@@ -82,17 +82,12 @@ def reached(share: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: flo
 
 
 def steepness(b: ndarray | float, tail: float = 1.0) -> ndarray:
-    """The exponent of the sigmoid with the same slope at its midpoint: 4 d risen / d ln x at Cmid.
-
-    It makes b comparable between forms: b for the sigmoid, b 2 tail (1 - 2^(-1/tail)) for the others.
-    """
+    """The exponent of the sigmoid with the same slope at its midpoint, which makes b comparable between forms."""
     return np.asarray(b) * (2 * np.log(2) if np.isinf(tail) else 2 * tail * (1 - 2 ** (-1 / tail)))
 
 
 def peak(x: ndarray, values: ndarray) -> ndarray:
-    """The x (...) at which values (arms, ...) over x (arms,) peak: the vertex of the parabola through the best and its
-    neighbours; if the best is an end of x, that end.
-    """
+    """The x (...) at which values (arms, ...) over x (arms,) peak: a parabola's vertex, or the best if at an end."""
     best = values.argmax(0)
     if len(x) < 3:
         return np.asarray(x[best])
@@ -179,11 +174,7 @@ def fit_form(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
 
 def fit_many(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
              fixed: Mapping[str, float] | None = None) -> tuple[ndarray, ndarray]:
-    """Fits every row of y (N, K) at x (K,): -> parameters (N, P) in the form's order, squares (N,).
-
-    An infinite x is an observation of the asymptote. Raises UserError if an x is not positive, or if there are fewer
-    points than free parameters.
-    """
+    """(N, P) parameters and (N,) squares of rows of y (N, K) at x (K,) > 0, infinite at the asymptote, or UserError."""
     fixed = dict(fixed or {})
     free = [i for i, name in enumerate(form.parameters) if name not in fixed]
     above = int((x > 0).sum())

@@ -22,10 +22,7 @@ Kind = Literal["confidence", "prediction"]
 
 @dataclass(frozen=True, slots=True)
 class Interval(Plain):
-    """A value with its bounds: `kind` says whether they are for the mean curve or for the mean of new runs.
-
-    `dof` are the degrees of freedom of the pooled run-to-run variance behind it.
-    """
+    """A value with its bounds, for the mean curve or new runs by `kind`; `dof` are of the run-to-run variance."""
 
     value: float
     low: float
@@ -75,21 +72,13 @@ FLOOR = 0.05        # rewards nearer to 0 or 1 than this get the spread of this 
 
 
 def spread(reward: ndarray) -> ndarray:
-    """The derivative of the inverse logit, R (1 - R), with a floor.
-
-    Runs differ by a roughly constant amount in log-odds: less in reward near 0 and 1 than at 1/2. Without the floor a
-    saturated arm would have no noise.
-    """
+    """The derivative of the inverse logit, R (1 - R), with a floor, so that a saturated arm has noise."""
     inside = np.clip(reward, FLOOR, 1 - FLOOR)
     return np.asarray(inside * (1 - inside))
 
 
 def mixture_quantiles(centre: ndarray, sd: ndarray, probabilities: Sequence[float]) -> ndarray:
-    """Quantiles (Q, ...) of equal mixtures of normals with centres and sds (D, ...); smooth even with few draws.
-
-    Found by bisection. If every sd is 0 these are the empirical quantiles by Weibull's definition, which leaves the
-    right share outside for any number of draws.
-    """
+    """Quantiles (Q, ...), by bisection, of equal mixtures of normals with centres and sds (D, ...)."""
     if not np.any(sd > 0):
         return np.quantile(centre, probabilities, axis=0, method="weibull")
     sd = np.maximum(sd, 1e-9)

@@ -51,11 +51,7 @@ class Regime:
 
 
 def counts(right: Sequence[int] | ndarray, m: int) -> ndarray:
-    """Checked (P,) integer counts.
-
-    Raises:
-        ValueError: if there are none, or one is outside 0..m.
-    """
+    """Checked (P,) integer counts. Raises ValueError if there are none, or one is outside 0..m."""
     k = np.asarray(right, dtype=np.int64)
     if k.ndim != 1 or len(k) == 0:
         raise ValueError("a pass-rate table needs one count per problem, and at least one problem")
@@ -81,10 +77,7 @@ def _table(m: int, n: int, value: Any) -> ndarray:
 
 
 def pass_at(right: Sequence[int] | ndarray, m: int, n: int) -> float:
-    """Mean pass@n (best@n: at least one of n right), unbiased for n <= m.
-
-    1 - C(m-k, n) / C(m, n): Chen et al. 2021 (arXiv 2107.03374), equation 1.
-    """
+    """Mean pass@n, unbiased for n <= m: 1 - C(m-k, n) / C(m, n), Chen et al. 2021 (arXiv 2107.03374), equation 1."""
     return float(_table(m, n, lambda k: 1 - _draw_without(m - k, m, n))[counts(right, m)].mean())
 
 
@@ -138,10 +131,7 @@ class PassAt(Plain):
 def pass_curve(
     right: Sequence[int] | ndarray, m: int, *, level: float = 0.9, draws: int = 300, seed: int = 0
 ) -> list[PassAt]:
-    """pass@k at k = 1, 2, 4, .. up to m, unbiased (`pass_at`), each with an interval over problems.
-
-    Intervals are Bayesian bootstraps over problems (Rubin 1981), as those of dead groups.
-    """
+    """pass@k at k = 1, 2, 4, .. up to m (`pass_at`), with Bayesian bootstraps over problems (Rubin 1981)."""
     h = np.asarray(histogram(right, m), dtype=float)
     rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, m, 1)
     resampled = rng.gamma(np.broadcast_to(h, (draws, len(h))) + 1e-12)
@@ -164,10 +154,7 @@ def _dead_table(m: int, n: int) -> ndarray:
 
 
 def beta_binomial(weights: ndarray, rounds: int = 60) -> tuple[ndarray, ndarray]:
-    """Maximum-likelihood Beta(a, b) of pass rates for histograms (.., m + 1) of right counts, which may be weighted.
-
-    Newton's method in (log a, log b), all histograms at once, with steps clipped to 1 and values to `WIDEST`.
-    """
+    """Maximum-likelihood Beta(a, b) of pass rates for weighted histograms (.., m + 1) of right counts, by Newton."""
     w = np.atleast_2d(np.asarray(weights, dtype=float))
     w = w / w.sum(-1, keepdims=True)
     m = w.shape[-1] - 1
@@ -311,10 +298,7 @@ def _dead(kinds: _Kinds, ns: Sequence[int], level: float, draws: int, seed: int)
 
 
 def regime(h: float, mean: float) -> Regime:
-    """Hard if h >= 1/2; solved if mean >= 0.9; easy if h < 1/10 and mean >= 0.2; else mixed. No gaps.
-
-    `h` is the share of problems with 0 or 1 of the samples right, `mean` the pass@1.
-    """
+    """Hard if h >= 1/2; solved if mean >= 0.9; easy if h < 1/10 and mean >= 0.2; else mixed. `h`: at most one right."""
     if h >= HARD_SHARE:
         name, why = "hard", f"{h:.0%} of problems have at most one right sample (half or more is hard)"
     elif mean >= SOLVED_MEAN:
@@ -345,10 +329,7 @@ def _at_most_one(k: int, m: int, n: int) -> float:
 
 
 def low_and_alike(rewards: ndarray, differ: int) -> ndarray:
-    """(P,) whether at most `differ` samples of a problem have another reward than the rest, with a mean below 1/2.
-
-    The generalisation of "at most `differ` right" to graded rewards; the same for rewards 0 and 1.
-    """
+    """(P,) whether at most `differ` samples of a problem have another reward than the rest, with a mean below 1/2."""
     table = np.asarray(rewards, dtype=float)
     commonest = np.array([max(k for _, k in one) for one in tallies(table)])
     return np.asarray((commonest >= table.shape[1] - differ) & (table.mean(1) < LOW_REWARD))
@@ -375,10 +356,7 @@ def recipe_for(name: str) -> tuple[str, str]:
 
 
 def halves(correct: ndarray) -> tuple[ndarray, ndarray]:
-    """(assign, report) counts from a (P, m) table of marks: one half selects problems, the other measures them.
-
-    Measured on the samples that selected them, problems would seem more extreme than they are.
-    """
+    """(assign, report) counts from a (P, m) table of marks: one half selects problems, the other measures them."""
     marks = np.asarray(correct, dtype=bool)
     if marks.ndim != 2 or marks.shape[1] < 2:
         raise ValueError("halves need a (problems, samples) table with at least two samples")
@@ -387,10 +365,7 @@ def halves(correct: ndarray) -> tuple[ndarray, ndarray]:
 
 
 def band(rate: float) -> str:
-    """The name of a pass rate: hard (<= 1/16), easy (0.3 to 0.6), very easy (to 0.9), solved, or between.
-
-    The splits are those of arXiv 2603.12151.
-    """
+    """Of a pass rate (arXiv 2603.12151): hard (<= 1/16), easy (0.3 to 0.6), very easy (to 0.9), solved or between."""
     if rate <= 1 / 16:
         return "hard"
     if rate < 0.3:

@@ -55,10 +55,7 @@ LEFT = 0.05                         # least weight of a form, whatever its likel
 
 
 def correlation(C: ndarray, residuals: ndarray) -> float:
-    """The correlation of a run's evaluations a doubling of C apart, from residuals (I, K) at C (K,); 0.3 to 0.95.
-
-    Per doubling, so that evaluating more often does not count as more runs.
-    """
+    """The correlation per doubling of C of a run's evaluations, from residuals (I, K) at C (K,); 0.3 to 0.95."""
     if len(C) < 2:
         return 0.3
     before, after = residuals[:, :-1], residuals[:, 1:]
@@ -69,10 +66,7 @@ def correlation(C: ndarray, residuals: ndarray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ArmMean:
-    """The data of one arm: mean reward (K,) at C (K,), its covariance (K, K) and the degrees of freedom of that.
-
-    `n` is the arm's; `dof` is infinite if the covariance is known.
-    """
+    """One arm's mean reward (K,) at C (K,), its covariance (K, K) and the degrees of freedom of that."""
 
     n: int
     C: ndarray
@@ -163,10 +157,7 @@ class Grid:
         return np.asarray((1 - ALL) * np.diff(below) + ALL * (self.A == 1.0))
 
     def steps(self, doublings: float, apart: float = 1.0) -> tuple[ndarray, ndarray, ndarray]:
-        """The transition of each parameter from one n to an n this many doublings larger: each row sums to 1.
-
-        `apart` multiplies the width of the steps: 1 for n that are alike, `APART` for n that are not.
-        """
+        """The transition of each parameter to an n `doublings` larger: each row sums to 1. `apart` widens the steps."""
         wide = apart * np.sqrt(doublings)
         return (_step(self.A, 0.0, STEP_A * wide, self.ends()),
                 _step(np.log(self.Cmid), LATER * doublings, STEP_CMID * wide),
@@ -182,10 +173,7 @@ def _step(x: ndarray, shift: float, sd: float, prior: ndarray | float = 1.0) -> 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The joint posterior of all arms under one form: filtered weights per arm, and the evidence for the form.
-
-    Arms are ordered by n. `filtered[i]` (A, Cmid, b) is the posterior of arm i given arms 0..i; it sums to 1.
-    """
+    """The joint posterior of arms, by n, under one form: `filtered[i]` (A, Cmid, b) is arm i given 0..i."""
 
     grid: Grid
     steps: list[tuple[ndarray, ndarray, ndarray]]
@@ -218,10 +206,7 @@ def _pick(weights: ndarray, u: ndarray) -> ndarray:
 
 
 def chain(ns: Sequence[int], scores: Sequence[ndarray], grid: Grid, apart: float = 1.0) -> Chain:
-    """The posterior of every arm given all arms, under one form: exact on the grid, by filtering over n.
-
-    `scores` are the arms' log likelihoods (A, Cmid, b).
-    """
+    """The posterior of every arm given all arms, under one form, from their log likelihoods (A, Cmid, b): exact."""
     ahead, evidence = grid.prior(), 0.0
     filtered: list[ndarray] = []
     steps = [grid.steps(float(np.log2(b / a)), apart) for a, b in pairwise(ns)]
@@ -257,11 +242,7 @@ def joint(seen: Sequence[ArmMean], base: float, tail: float, u: ndarray, aparts:
 
 
 def form_weights(evidence: ndarray, prior: ndarray) -> ndarray:
-    """The weight of each model (kinships, forms) from its log evidence over all arms, summing to 1.
-
-    All arms have the same form: they differ in speed and asymptote, and one arm alone rarely identifies the form. Each
-    form keeps at least about `LEFT`, shared between its kinships by their evidence and `prior` weight (kinships,).
-    """
+    """The weight of each model (kinships, forms) from its log evidence over all arms; each form keeps about `LEFT`."""
     own = np.exp(evidence - evidence.max(0)) * prior[:, None]
     form = own.sum(0) * np.exp(evidence.max(0) - evidence.max())
     floored = form / form.sum() + LEFT
@@ -269,11 +250,7 @@ def form_weights(evidence: ndarray, prior: ndarray) -> ndarray:
 
 
 def second_weight(evidence: ndarray, twice: ndarray, prior: ndarray) -> ndarray:
-    """The weights (kinships,) of arms that rise a second time, from log evidence; what is left of 1 is one rise.
-
-    `evidence` (kinships, forms) is that of one rise, `twice` (kinships,) that of two; `prior` (kinships,) are the
-    weights of the kinships, and `TWICE` is that of a second rise.
-    """
+    """The weights (kinships,) of arms that rise a second time, from log evidence; what is left of 1 is one rise."""
     one = np.logaddexp.reduce((evidence + np.log(prior)[:, None]).ravel()) - np.log(evidence.shape[1])
     two = np.exp(np.minimum(twice + np.log(prior) - one, 600.0)) * TWICE / (1 - TWICE)
     total = two.sum()
@@ -281,10 +258,7 @@ def second_weight(evidence: ndarray, twice: ndarray, prior: ndarray) -> ndarray:
 
 
 def dearer(drawn: ndarray, second: ndarray, tails: Sequence[float], base: float, C: float, most: float) -> ndarray:
-    """ln of the factor on C that each arm needs for the reward of the best arm at C: (arms, D), from 0 to ln `most`.
-
-    `drawn` (arms, D, 4) and `second` (arms, D, 3) are joint draws, as `second.gained` has them.
-    """
+    """ln of the factor on C, at most `most`, that each arm needs for the reward of the best at C: (arms, D)."""
     A = drawn[..., 1]
     reward = base + (A - base) * gained(np.array(C), drawn, second, tails)
     need = reached_by((reward.max(0) - base) / np.maximum(A - base, 1e-9), drawn, second, tails)
@@ -293,10 +267,7 @@ def dearer(drawn: ndarray, second: ndarray, tails: Sequence[float], base: float,
 
 
 def thinned(C: ndarray) -> ndarray:
-    """Indices of at most `USUAL` of the evaluation points C (K,), evenly spaced in ln C, ends included.
-
-    Neighbouring evaluations of a run are strongly correlated; evaluating more often must not reduce the uncertainty.
-    """
+    """Indices of at most `USUAL` of the evaluation points C (K,), evenly spaced in ln C: neighbours are correlated."""
     wanted = np.linspace(np.log(C[0]), np.log(C[-1]), USUAL)
     nearest = np.abs(np.log(C)[None, :] - wanted[:, None]).argmin(1)
     return np.arange(len(C)) if len(C) <= USUAL else np.unique(nearest)

@@ -27,10 +27,7 @@ MOST = 10_000           # an effect that needs more seeds per arm is reported as
 
 
 def iqm(values: ndarray) -> ndarray:
-    """The interquartile mean over the last axis, (..., R) -> (...): the mean of the middle half of all runs together.
-
-    As in rliable, a quarter of the values, rounded down, is removed at either end.
-    """
+    """The interquartile mean over the last axis, (..., R) -> (...), of all runs together, as in rliable."""
     ranked = np.sort(values, axis=-1)
     cut = ranked.shape[-1] // 4
     return np.asarray(ranked[..., cut : ranked.shape[-1] - cut].mean(-1))
@@ -40,11 +37,7 @@ def bootstrap(
     strata: Sequence[ndarray], statistic: Callable[[ndarray], ndarray] = iqm, *, level: float = LEVEL, seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
-    """A percentile interval by the stratified bootstrap: runs are resampled within their stratum.
-
-    `statistic` maps samples (S, R) of all runs to (S,). The interval is never wider than the range of the runs, so with
-    few runs it is descriptive only.
-    """
+    """A percentile interval by the stratified bootstrap: runs are resampled within their stratum."""
     rng = generator(seed, Purpose.BOOTSTRAP, resamples)
     drawn = [np.sort(s)[rng.integers(len(s), size=(resamples, len(s)))] for s in strata]
     low, high = np.quantile(statistic(np.concatenate(drawn, axis=1)), [(1 - level) / 2, (1 + level) / 2])
@@ -52,10 +45,7 @@ def bootstrap(
 
 
 def pooled_sd(samples: Sequence[ndarray]) -> tuple[float, int] | None:
-    """The pooled standard deviation of samples (S,) with different means, and its degrees of freedom, sum of (S - 1).
-
-    None if no sample has two values, or if none differ: then no spread was measured.
-    """
+    """The pooled standard deviation of samples (S,) and its degrees of freedom; None if no spread was measured."""
     dof = sum(max(len(s) - 1, 0) for s in samples)
     square = sum(float(((s - s.mean()) ** 2).sum()) for s in samples if len(s))
     return (sqrt(square / dof), dof) if dof and square > 0 else None
@@ -159,11 +149,7 @@ def detectable(seeds: int, arms: int, sd: float, *, level: float = LEVEL, power:
 
 
 def detectable_paired(seeds: int, sd: float, *, level: float = LEVEL, power: float = POWER) -> float:
-    """The same for runs paired by seed, as in an audit: seeds - 1 degrees of freedom.
-
-    Runs of one seed have the problems in the same order, but their rewards are hardly correlated, so the two runs of a
-    pair are assumed to be independent.
-    """
+    """The same for runs paired by seed, as in an audit, taken as independent: seeds - 1 degrees of freedom."""
     return smallest(sd * sqrt(2 / seeds), seeds - 1, 1 - level, power)
 
 
@@ -184,11 +170,7 @@ def standard_errors(alpha: float, power: float = POWER) -> float:
 
 
 def seeds_for(effect: float, sd: float, *, level: float = LEVEL, power: float = POWER) -> int | None:
-    """The fewest seeds per arm at which `detectable_paired` is at most |effect|; None if `MOST` are too few.
-
-    Raises:
-        UserError: for a negative sd or an effect that is not a number.
-    """
+    """The fewest seeds per arm at which `detectable_paired` is at most |effect|; None if `MOST` are too few."""
     if not (isfinite(effect) and isfinite(sd) and sd >= 0):
         raise UserError(f"expected a finite effect and a finite sd of at least 0, got {effect:g} and {sd:g}")
     return _fewest(effect, sd, 1 - level, power, lambda seeds: detectable_paired(seeds, sd, level=level, power=power))

@@ -26,10 +26,7 @@ def auroc_within(groups: Sequence[tuple[Sequence[float], Sequence[bool]]]) -> nd
 
 
 def shared_errors(wrong: Sequence[bool], keys: Sequence[Hashable]) -> float:
-    """The correlation of the errors of two texts with one key, over all pairs; NaN without pairs or without errors.
-
-    Of a scorer this is the `shared` that its dial would need; keys are (problem, answer).
-    """
+    """The correlation of the errors of two texts with one key, (problem, answer), over all pairs; NaN without pairs."""
     groups: dict[Hashable, list[float]] = {}
     for key, x in zip(keys, wrong, strict=True):
         groups.setdefault(key, []).append(float(x))

@@ -97,10 +97,7 @@ def reached_by(share: ndarray | float, drawn: ndarray, second: ndarray, tails: S
 
 
 def steepness_at(C: ndarray, drawn: ndarray, second: ndarray, tails: Sequence[float]) -> ndarray:
-    """The exponent (D,) of the sigmoid with the same slope at C (D,), its midpoint: 4 d gained / d ln C.
-
-    By its definition for one rise (`forms.steepness`); for two by a central difference.
-    """
+    """The exponent (D,) of the sigmoid with the same slope at C (D,), its midpoint: 4 d gained / d ln C."""
     out = drawn[:, 3] * np.array([steepness(1.0, tail) for tail in tails])[drawn[:, 0].astype(int)]
     up, down = (gained(C * np.exp(step), drawn, second, tails) for step in (STEP, -STEP))
     return np.asarray(np.where(second[:, 0] > 0, 4 * (up - down) / (2 * STEP), out))

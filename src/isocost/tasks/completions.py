@@ -100,12 +100,10 @@ def read_completions(
 ) -> Completions:
     """The completions in a file. `columns` names the column of each key of `names` that has another name.
 
-    `scale`: the least and the largest reward; `Attempt.reward` is 0 for the least and 1 for the largest.
-
-    Raises:
-        UserError: for a file that cannot be read; for a column that is missing or not named; for rewards outside the
-            scale; and for rows that cannot be used, each with its line and what would be right, unless `skip_broken`
-            leaves them out, which may be 5 % of the rows.
+    `scale`: the least and the largest reward; `Attempt.reward` is 0 for the least and 1 for the largest. Raises
+    UserError for a file that cannot be read; for a column that is missing or not named; for rewards outside the scale;
+    and for rows that cannot be used, each with its line and what would be right, unless `skip_broken` leaves them out,
+    which may be 5 % of the rows.
     """
     columns = dict(columns or {})
     if unknown := [k for k in columns if k not in names]:

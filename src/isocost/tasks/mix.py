@@ -25,10 +25,7 @@ class Part:
 
 
 def parts(spec: str) -> list[Part]:
-    """The parts of a name: "50% sums:base=hard + 50% sums:base=easy" has two parts, "sums" one.
-
-    Raises UserError for an empty part, shares that do not sum to 100 %, or shares of some parts only.
-    """
+    """The parts of a name. Raises UserError for an empty part, and for shares of some parts only, or not of 100 %."""
     if " + " not in spec or Path(spec).is_file():
         return [Part(spec)]
     found = [_part(x.strip(), spec) for x in spec.split(" + ")]

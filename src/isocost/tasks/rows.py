@@ -20,10 +20,7 @@ Row = tuple[str, Any]                         # its place ("line 3"), and what w
 
 
 def rows_of(path: Path, what: str) -> Iterator[Row]:
-    """The rows of a .jsonl or .parquet file, each with its place; a line that cannot be read is its error.
-
-    Raises UserError for another kind of file; `what` are the rows in that message.
-    """
+    """The rows of a .jsonl or .parquet file, each with its place, or its error. Raises UserError for another kind."""
     if path.suffix == ".parquet":
         return _parquet(path)
     if path.suffix in (".jsonl", ".ndjson"):
@@ -46,10 +43,7 @@ def numbered(noun: str, items: Iterator[Any]) -> Iterator[Row]:
 
 
 def _lines(path: Path) -> Iterator[Row]:
-    """Rows of a JSON-lines file; an unreadable line is returned as its error.
-
-    Only the beginning of a line that is too long is kept.
-    """
+    """Rows of a JSON-lines file, or their errors; only the beginning of a line that is too long is kept."""
     with path.open("rb") as file:
         for i, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
             if len(raw) > LONGEST:

@@ -37,10 +37,7 @@ class Split:
         return self.select + self.audit
 
     def evaluated(self, problems: int, *, salt: int = 0) -> Split:
-        """The same with this many held-out problems, from both splits in proportion and at least one of each.
-
-        They are chosen by the hash of their prompts, like the splits, so the order of problems has no effect.
-        """
+        """The same with this many held-out problems, by hash, from both splits in proportion, at least one of each."""
         first = min(max(round(problems * len(self.select) / len(self.held_out)), 1), max(problems - 1, 1))
         return replace(self, select=_some(self.select, first, salt), audit=_some(self.audit, problems - first, salt))
 
@@ -76,10 +73,7 @@ def split(
 def split_given(
     train: Sequence[Problem], held_out: Sequence[Problem], *, salt: int = 0, samples: int | None = None
 ) -> Split:
-    """Use a separate held-out set. Training problems with the same prompts are left out and named in `removed`.
-
-    Raises UserError if a split would be empty.
-    """
+    """Use a separate held-out set, whose prompts are `removed` from training. Raises UserError for an empty split."""
     known = {text.kin(p) for p in held_out}
     kept = tuple(p for p in train if text.kin(p) not in known)
     removed = tuple(p.id for p in train if text.kin(p) in known)

@@ -14,19 +14,8 @@ import sys
 from typing import Any
 
 from isocost.trainers import tensorboard
-from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, pass_over, quoted
-from isocost.trainers.driving.export import (
-    Prescription,
-    aged,
-    cispo_range,
-    command,
-    epochs,
-    group_baseline,
-    options,
-    preamble,
-    uncounted,
-    unsaid,
-)
+from isocost.trainers.driving import export
+from isocost.trainers.driving.drive import Begin, Setup, checkpoints, pass_over, quoted
 from isocost.trainers.reading.names import Names, Settings
 
 TITLE = "NeMo-RL"
@@ -57,21 +46,21 @@ DEFAULTS = {
 }
 
 
-def write(p: Prescription) -> str:
+def write(p: export.Prescription) -> str:
     values, left = settings(p)
     how = ["Give it policy.model_name, data and env. policy.max_total_sequence_length holds prompt and answer."]
-    words = ["uv run examples/run_grpo.py --config examples/configs/grpo_math_1B.yaml", *options(values)]
-    return preamble(p, sys.modules[__name__], how, left) + command(words)
+    words = ["uv run examples/run_grpo.py --config examples/configs/grpo_math_1B.yaml", *export.options(values)]
+    return export.preamble(p, sys.modules[__name__], how, left) + export.command(words)
 
 
-def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+def settings(p: export.Prescription) -> tuple[dict[str, Any], list[str]]:
     """(overrides, what they cannot express)."""
     generation = "policy.generation"
     values: dict[str, Any] = {
         "grpo.num_prompts_per_step": p.B,
         "grpo.num_generations_per_prompt": p.n,
         "grpo.max_num_steps": p.M,
-        "grpo.max_num_epochs": epochs(p),
+        "grpo.max_num_epochs": export.epochs(p),
         "grpo.seed": p.seed,
         "policy.train_global_batch_size": p.nB,
         "policy.optimizer.kwargs.lr": float(p.lr),
@@ -86,7 +75,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     else:
         values |= {"policy.scheduler.0.kwargs.start_factor": 1.0}
         left = []
-    left += [*uncounted(p), *unsaid(p, DEFAULTS)]
+    left += [*export.uncounted(p), *export.unsaid(p, DEFAULTS)]
     if p.loss is None:
         return values, left
     loss = p.loss
@@ -104,7 +93,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "policy.train_global_batch_size": max(p.n, p.nB // loss.minibatches),
     }
     if loss.surrogate == "truncated":
-        values["loss_fn.ratio_clip_min"], values["loss_fn.ratio_clip_max"] = cispo_range(loss)
+        values["loss_fn.ratio_clip_min"], values["loss_fn.ratio_clip_max"] = export.cispo_range(loss)
         values["loss_fn.token_level_loss"] = True
     if loss.kl:
         values["loss_fn.reference_policy_kl_type"] = loss.estimate
@@ -125,8 +114,8 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append(f"{loss.epochs} passes over a batch: NeMo-RL makes one")
     if loss.keep_mixed and not loss.refill:
         left.append("leaving out groups with one reward throughout, without refilling")
-    left += group_baseline(loss, "its baseline")
-    return values, [*left, *aged(loss, "grpo.async_grpo.enabled and its settings"), *loss.odd]
+    left += export.group_baseline(loss, "its baseline")
+    return values, [*left, *export.aged(loss, "grpo.async_grpo.enabled and its settings"), *loss.odd]
 
 
 # driving -------------------------------------------------------------------------------------------------------
@@ -135,7 +124,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
 def prepared(begin: Begin) -> Setup:
     """The overrides of an attempt; it continues from the newest checkpoint that skips no validation."""
     values, _ = settings(begin.prescription())
-    board, saved = begin.folder / BOARD, begin.out / "checkpoints"
+    board, saved = begin.folder / tensorboard.FOLDER, begin.out / "checkpoints"
     there = checkpoints(saved, "step_")
     last = begin.newest(there, again=False)
     pass_over((p for c, p in there.items() if last is None or c > last), begin.attempt)
@@ -147,10 +136,7 @@ def prepared(begin: Begin) -> Setup:
         "checkpointing.keep_top_k": 2,
         "logger.log_dir": quoted(board), "logger.tensorboard_enabled": True,
     }
-    return Setup(options=options(values), kept={"newest": max(there, default=0)})
+    return Setup(options=export.options(values), kept={"newest": max(there, default=0)})
 
 
-BOARD = "board"
-DRIVE = Drive(
-    prepared, tensorboard.logged, lambda rows: tensorboard.stepped(LOGGED), log="{folder}/" + BOARD, late=True
-)
+DRIVE = tensorboard.drive(prepared, LOGGED)

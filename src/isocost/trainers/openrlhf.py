@@ -21,7 +21,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.trainers import tensorboard
-from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, pass_over
+from isocost.trainers.driving.drive import Begin, Setup, checkpoints, pass_over
 from isocost.trainers.driving.export import Prescription, aged, command, preamble, shown, unsaid
 from isocost.trainers.reading.names import Names, Settings
 from isocost.trainers.reading.text import whole
@@ -143,11 +143,8 @@ LATEST = "latest"   # DeepSpeed's file with the name of the checkpoint that is l
 
 
 def prepared(begin: Begin) -> Setup:
-    """The options of an attempt; it continues from the newest checkpoint that skips no evaluation.
-
-    Raises UserError if the command does not say how many problems there are.
-    """
-    s, board, saved = begin.sizes, begin.folder / BOARD, begin.out / "checkpoints"
+    """The options of an attempt. Raises UserError if the command does not say how many problems there are."""
+    s, board, saved = begin.sizes, begin.folder / tensorboard.FOLDER, begin.out / "checkpoints"
     problems = _problems(begin.words)
     if problems < s.B:
         raise UserError(f"--trainer openrlhf: {MOST} {problems} is less than the {s.B} problems of an update")
@@ -193,10 +190,9 @@ def _checkpoints(begin: Begin) -> dict[int, Any]:
     return {c: p for c, p in found.items() if newest.isdecimal() and c <= int(newest)}
 
 
-BOARD, PREFIX = "board", "global_step"
-DRIVE = Drive(
-    prepared, tensorboard.logged, lambda rows: tensorboard.stepped(LOGGED), log="{folder}/" + BOARD, base=False,
-    ends=False, late=True,
+PREFIX = "global_step"
+DRIVE = tensorboard.drive(
+    prepared, LOGGED, base=False, ends=False,
     lacks=(
         "the reward of the base: it is that of a run of one update at a learning rate of 0",
         "what was trained behind the last evaluation: TensorBoard shows that up to two minutes late, and the process "

@@ -35,7 +35,7 @@ from isocost.trainers.driving.export import Prescription, preamble, shown, unsai
 from isocost.trainers.reading.logs import Log, Row
 from isocost.trainers.reading.names import Names, Settings, facts_of
 from isocost.trainers.reading.points import logs_of
-from isocost.trainers.reading.text import head, json_of, json_rows, metrics_file
+from isocost.trainers.reading.text import head, json_of, json_rows, metrics_file, metrics_of
 
 TITLE = "prime-rl"
 SIZES = ("group_size = {n}", "batch_size = {nB}", "max_steps = {M}")
@@ -74,9 +74,7 @@ def recognise(path: Path) -> bool:
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
-    found = metrics_file(path, PLACES)
-    if found is None:
-        raise UserError(f"{path} holds no metrics.jsonl; prime-rl's file monitor writes it into the output folder")
+    found, name = metrics_of(path, "prime-rl's file monitor writes it into the output folder", PLACES)
     rows, missing = json_rows(found)
     folder = found.parent
     configs = [p for p in (folder / "configs" / "rl.json", folder / "rl.toml") if p.is_file()][:1]
@@ -93,7 +91,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         about=about,
         missing=missing,
         uncounted="" if any(LOGGED.per_step in row for row in rows) else UNCOUNTED,
-        name=folder.resolve().name if found.name == "metrics.jsonl" else None,
+        name=name,
     )
 
 
@@ -189,11 +187,7 @@ DRIVEN = replace(LOGGED, policy="", appends=False, again=True)
 
 
 def prepared(begin: Begin) -> Setup:
-    """Write an attempt's configuration, {config}.
-
-    It continues from the newest checkpoint that skips no evaluation, and evaluates that again. Without one it begins
-    anew in an emptied folder (`clean`), as prime-rl asks for.
-    """
+    """Write an attempt's configuration, {config}; without a checkpoint it begins anew in an empty folder (`clean`)."""
     tables, _ = settings(begin.prescription())
     tables.pop("orchestrator.train.sampling", None)
     there = checkpoints(begin.out / RUN / "checkpoints", "step_", "trainer", "orchestrator")

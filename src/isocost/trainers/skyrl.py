@@ -14,22 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from isocost.trainers import tensorboard
-from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, marked, quoted
-from isocost.trainers.driving.export import (
-    Prescription,
-    aged,
-    cispo_range,
-    command,
-    epochs,
-    estimator,
-    group_baseline,
-    minibatch,
-    options,
-    preamble,
-    top_k,
-    uncounted,
-    unsaid,
-)
+from isocost.trainers.driving import export
+from isocost.trainers.driving.drive import Begin, Setup, checkpoints, marked, quoted
 from isocost.trainers.reading.names import Names, Settings
 
 TITLE = "SkyRL"
@@ -68,14 +54,14 @@ AVERAGES = {
 LOSSES = {"sequence": "gspo", "truncated": "cispo"}
 
 
-def write(p: Prescription) -> str:
+def write(p: export.Prescription) -> str:
     values, left = settings(p)
     how = ["Give it trainer.policy.model.path, data.train_data, data.val_data and environment.env_class."]
-    words = ["uv run --isolated --extra fsdp -m skyrl.train.entrypoints.main_base", *options(values)]
-    return preamble(p, sys.modules[__name__], how, left) + command(words)
+    words = ["uv run --isolated --extra fsdp -m skyrl.train.entrypoints.main_base", *export.options(values)]
+    return export.preamble(p, sys.modules[__name__], how, left) + export.command(words)
 
 
-def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+def settings(p: export.Prescription) -> tuple[dict[str, Any], list[str]]:
     """(overrides, what they cannot express)."""
     algorithm, sampling = "trainer.algorithm", "generator.sampling_params"
     values: dict[str, Any] = {
@@ -83,7 +69,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "trainer.train_batch_size": p.B,
         "trainer.policy_mini_batch_size": p.B,
         "trainer.max_training_steps": p.M,
-        "trainer.epochs": epochs(p),
+        "trainer.epochs": export.epochs(p),
         "trainer.update_epochs_per_batch": 1,
         "trainer.seed": p.seed,
         "trainer.policy.optimizer_config.lr": float(p.lr),
@@ -91,15 +77,15 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "trainer.policy.optimizer_config.scheduler": "constant_with_warmup",
         f"{sampling}.temperature": p.temperature,
         f"{sampling}.top_p": p.top_p,
-        f"{sampling}.top_k": top_k(p),
+        f"{sampling}.top_k": export.top_k(p),
         f"{sampling}.max_generate_length": p.max_tokens,
     }
-    left = [*uncounted(p), *unsaid(p, DEFAULTS)]
+    left = [*export.uncounted(p), *export.unsaid(p, DEFAULTS)]
     if p.loss is None:
         return values, left
     loss = p.loss
     values |= {
-        f"{algorithm}.advantage_estimator": estimator(loss),
+        f"{algorithm}.advantage_estimator": export.estimator(loss),
         f"{algorithm}.grpo_norm_by_std": loss.advantage == "spread",
         f"{algorithm}.policy_loss_type": "dual_clip" if loss.dual else LOSSES.get(loss.surrogate, "regular"),
         f"{algorithm}.loss_reduction": AVERAGES[loss.average],
@@ -108,12 +94,12 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{algorithm}.use_kl_loss": bool(loss.kl),
         f"{algorithm}.use_entropy_loss": bool(loss.entropy),
         "trainer.update_epochs_per_batch": loss.epochs,
-        "trainer.policy_mini_batch_size": minibatch(p, loss),
+        "trainer.policy_mini_batch_size": export.minibatch(p, loss),
     }
     if loss.dual:
         values[f"{algorithm}.clip_ratio_c"] = loss.dual
     if loss.surrogate == "truncated":
-        low, high = cispo_range(loss)
+        low, high = export.cispo_range(loss)
         values |= {f"{algorithm}.cispo.cispo_eps_clip_low": low, f"{algorithm}.cispo.cispo_eps_clip_high": high}
     if loss.surrogate == "reinforce":
         left.append("the plain policy gradient: with one update per batch the clipped loss has the same gradient")
@@ -134,8 +120,8 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     if loss.keep_mixed:
         values[f"{algorithm}.dynamic_sampling.type"] = "filter" if loss.refill else None
         values[f"{algorithm}.zero_variance_filter"] = True
-    left += group_baseline(loss, "grpo's")
-    return values, [*left, *aged(loss, "trainer.fully_async and its entry point"), *loss.odd]
+    left += export.group_baseline(loss, "grpo's")
+    return values, [*left, *export.aged(loss, "trainer.fully_async and its entry point"), *loss.odd]
 
 
 # driving -------------------------------------------------------------------------------------------------------
@@ -144,7 +130,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
 def prepared(begin: Begin) -> Setup:
     """The overrides of an attempt; it continues from the newest checkpoint that is whole and skips no evaluation."""
     values, _ = settings(begin.prescription())
-    board, every = begin.folder / BOARD, begin.sizes.eval_every
+    board, every = begin.folder / tensorboard.FOLDER, begin.sizes.eval_every
     whole = marked(begin.out / "latest_ckpt_global_step.txt")
     found = checkpoints(begin.out, "global_step_", "policy", "trainer_state.pt")
     there = {c: p for c, p in found.items() if c <= whole}
@@ -157,11 +143,8 @@ def prepared(begin: Begin) -> Setup:
         "trainer.resume_mode": "none" if last is None else "from_path",
         "trainer.resume_path": None if last is None else quoted(there[last]),
     }
-    return Setup(options=options(values), env={"TENSORBOARD_DIR": str(board)},
+    return Setup(options=export.options(values), env={"TENSORBOARD_DIR": str(board)},
                  kept={"newest": max(there, default=0)})
 
 
-BOARD = "board"
-DRIVE = Drive(
-    prepared, tensorboard.logged, lambda rows: tensorboard.stepped(LOGGED), log="{folder}/" + BOARD, late=True
-)
+DRIVE = tensorboard.drive(prepared, LOGGED)

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from isocost.errors import UserError
 from isocost.trainers.reading.logs import Log, Row
 from isocost.trainers.reading.names import Settings
 from isocost.trainers.reading.points import logs_of
-from isocost.trainers.reading.text import head, json_rows, metrics_file
+from isocost.trainers.reading.text import head, json_rows, metrics_file, metrics_of
 from isocost.trainers.trl import HISTORY, stepped
 
 TITLE = "ms-swift"
@@ -36,11 +35,8 @@ def recognise(path: Path) -> bool:
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
-    found = metrics_file(path, PLACES)
-    if found is None:
-        raise UserError(f"{path} holds no {PLACES[0]}; ms-swift writes it into its output folder")
+    found, name = metrics_of(path, "ms-swift writes it into its output folder", PLACES)
     lines, missing = json_rows(found)
-    name = found.resolve().parent.name if found.name == PLACES[0] else None
     return logs_of("swift", found, [found], [_line(row) for row in lines], LOGGED, columns, missing=missing, name=name)
 
 

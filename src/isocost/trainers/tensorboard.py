@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.trainers.driving.drive import Begin, Drive, Setup
 from isocost.trainers.reading.logs import Log, Row
 from isocost.trainers.reading.names import Names, facts_of, spoken
 from isocost.trainers.reading.points import logs_of
@@ -25,6 +26,7 @@ READS = "TensorBoard event files"
 GIVES = "every scalar with step and wall time; n, B, rate and seed where transformers wrote its arguments"
 LACKS = "n, B and seed elsewhere; rollouts before filtering; a second held-out half"
 PATTERN = "events.out.tfevents.*"
+FOLDER = "board"       # of an attempt that is driven
 DATED = re.compile(r"\w+\d\d_\d\d-\d\d-\d\d_.+")  # %b%d_%H-%M-%S_HOST, as PyTorch's writer has it
 UNKNOWN = Names("", "step", (), seconds="wall")
 
@@ -65,12 +67,14 @@ def files_of(path: Path) -> list[Path]:
 
 
 def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
-    """The lines that an attempt has logged into the folder `log` and the folders in it; its signature is `Drive.rows`.
-
-    PyTorch's writer keeps events for up to two minutes, and a killed process loses them.
-    """
+    """What an attempt has logged below the folder `log` (`Drive.rows`), which PyTorch writes two minutes late."""
     rows, _ = board(events_below(log))
     return rows
+
+
+def drive(prepare: Callable[[Begin], Setup], names: Names, **more: Any) -> Drive:
+    """How a trainer is driven whose attempts log into `FOLDER` of their own; `more` are other fields of `Drive`."""
+    return Drive(prepare, logged, lambda rows: stepped(names), log="{folder}/" + FOLDER, late=True, **more)
 
 
 def events_below(folder: Path) -> list[Path]:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from isocost.errors import UserError
 from isocost.trainers.reading.logs import Log
 from isocost.trainers.reading.names import Names, Settings, facts_of
 from isocost.trainers.reading.points import logs_of
-from isocost.trainers.reading.text import head, json_of, json_rows, metrics_file
+from isocost.trainers.reading.text import head, json_of, json_rows, metrics_file, metrics_of
 
 TITLE = "tinker-cookbook"
 READS = "tinker-cookbook metrics.jsonl"
@@ -50,9 +49,7 @@ def recognise(path: Path) -> bool:
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
-    found = metrics_file(path)
-    if found is None:
-        raise UserError(f"{path} holds no metrics.jsonl; tinker-cookbook writes it into log_path")
+    found, name = metrics_of(path, "tinker-cookbook writes it into log_path")
     rows, missing = json_rows(found)
     beside = found.parent / "config.json"
     config = json_of(beside) if beside.is_file() else {}
@@ -74,5 +71,5 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         facts=facts,
         about=about,
         missing=missing,
-        name=found.parent.resolve().name if found.name == "metrics.jsonl" else None,
+        name=name,
     )

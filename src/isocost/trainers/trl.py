@@ -36,17 +36,8 @@ from isocost.errors import UserError
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT
 from isocost.screen.words import counted
+from isocost.trainers.driving import export
 from isocost.trainers.driving.drive import ASIDE, Begin, Drive, Setup
-from isocost.trainers.driving.export import (
-    Prescription,
-    aged,
-    group_baseline,
-    minibatch,
-    preamble,
-    shown,
-    unmixed,
-    unsaid,
-)
 from isocost.trainers.reading.logs import Log, Row
 from isocost.trainers.reading.names import Names, Settings, facts_of, over
 from isocost.trainers.reading.points import logs_of
@@ -77,8 +68,6 @@ def _batch(flat: Mapping[str, Any]) -> int | None:
         for k in ("generation_batch_size", "steps_per_generation", "gradient_accumulation_steps", "num_iterations")
     )
     return over(batch * steps, per * (again or 1)) if batch and per and steps else None
-
-
 
 
 SETTINGS = Settings(
@@ -240,7 +229,7 @@ DEFAULTS = {
 LOSSES = {"rollout": "grpo", "token": "dapo", "length": "dr_grpo", "sum": "dr_grpo", "prompt": "dapo"}
 
 
-def write(p: Prescription) -> str:
+def write(p: export.Prescription) -> str:
     values, left = settings(p)
     how = [
         f"One process: {p.n} rollouts a device step x {p.B} accumulated = nB = {p.nB}.",
@@ -249,11 +238,11 @@ def write(p: Prescription) -> str:
         "To bring the run back with `isocost import`: eval_on_start: true, eval_strategy: steps, and "
         "trainer.save_state() at the end.",
     ]
-    body = "".join(f"{k}: {shown(v)}\n" for k, v in values.items() if v is not None)
-    return preamble(p, sys.modules[__name__], how, left) + body
+    body = "".join(f"{k}: {export.shown(v)}\n" for k, v in values.items() if v is not None)
+    return export.preamble(p, sys.modules[__name__], how, left) + body
 
 
-def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+def settings(p: export.Prescription) -> tuple[dict[str, Any], list[str]]:
     """(GRPOConfig's arguments, what they cannot express)."""
     values: dict[str, Any] = {
         "num_generations": p.n,
@@ -271,7 +260,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "logging_steps": 1,
     }
     left = ["the first rung of the warm-up: transformers begins it at a rate of 0"] if p.warmup else []
-    left += unsaid(p, DEFAULTS)
+    left += export.unsaid(p, DEFAULTS)
     if p.loss is None:
         return values, left
     loss = p.loss
@@ -304,7 +293,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         )
     if loss.advantage == "others":
         left.append("leave-one-out: it is r - mean r times n / (n - 1), a constant that Adam undoes")
-    left += group_baseline(loss, "TRL's")
+    left += export.group_baseline(loss, "TRL's")
     if loss.kl and loss.estimate != "k3":
         left.append(f"KL by {loss.estimate}: TRL estimates it by k3")
     if loss.cap is not None:
@@ -319,14 +308,14 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     if loss.dual:
         left.append(f"the dual clip at {loss.dual}")
     if loss.minibatches > 1:
-        values["gradient_accumulation_steps"] = minibatch(p, loss)
+        values["gradient_accumulation_steps"] = export.minibatch(p, loss)
         values["steps_per_generation"] = p.B
         values["max_steps"], values["warmup_steps"] = p.M * loss.minibatches, p.warmup * loss.minibatches
         left.append(
             f"M as such: a step is one of {loss.minibatches} mini-batches here, so max_steps is {loss.minibatches} M"
         )
-    left += unmixed(loss, "TRL trains on all")
-    return values, [*left, *aged(loss, "GRPOTrainer is synchronous"), *loss.odd]
+    left += export.unmixed(loss, "TRL trains on all")
+    return values, [*left, *export.aged(loss, "GRPOTrainer is synchronous"), *loss.odd]
 
 
 # driving -------------------------------------------------------------------------------------------------------
@@ -339,11 +328,7 @@ ASKED = ("num_generations", "num_generations_eval", "max_steps", "learning_rate"
 
 
 def prepared(begin: Begin) -> Setup:
-    """Write an attempt's configuration: the words {config} and {options}, and the checkpoint that it continues from.
-
-    A checkpoint without its state is put aside: its process was killed while it was written. The states that are there
-    are noted, since the attempt's own are those that it adds or changes.
-    """
+    """Write an attempt's configuration, {config} and {options}; a checkpoint without its state is put aside."""
     out, sizes, attempt = begin.out, begin.sizes, begin.folder
     for folder in out.glob("checkpoint-*"):
         if not _history(folder / STATE):
@@ -362,7 +347,8 @@ def prepared(begin: Begin) -> Setup:
         "disable_tqdm": True, **({"resume_from_checkpoint": str(last.parent)} if last else {}),
     }
     config = attempt / CONFIG
-    config.write_text("".join(f"{k}: {json.dumps(v) if isinstance(v, str) else shown(v)}\n" for k, v in values.items()))
+    shown = {k: json.dumps(v) if isinstance(v, str) else export.shown(v) for k, v in values.items()}
+    config.write_text("".join(f"{k}: {v}\n" for k, v in shown.items()))
     options = [word for k, v in values.items() for word in (f"--{k}", str(v))]
     history = _history(last) if last else []
     resumed = int(last.parent.name.rsplit("-", 1)[1]) if last else 0
@@ -370,10 +356,8 @@ def prepared(begin: Begin) -> Setup:
 
 
 def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
-    """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits.
-
-    Raises UserError where it trained or evaluated by other settings than it was asked for.
-    """
+    """What an attempt has logged: its checkpoints' history, and what it printed. Raises UserError for other
+    settings."""
     out, noted = attempt.parent.parent / "trainer", attempt / BEFORE
     before = read_json(noted)["sha256"] if noted.exists() else {}
     own = [out / name for name, digest in _states(out).items() if before.get(name) != digest]

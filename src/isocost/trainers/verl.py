@@ -33,23 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.trainers.driving import export
 from isocost.trainers.driving.drive import Begin, Drive, Setup, checkpoints, marked, quoted
-from isocost.trainers.driving.export import (
-    Prescription,
-    aged,
-    cispo_range,
-    command,
-    epochs,
-    estimator,
-    group_baseline,
-    minibatch,
-    options,
-    preamble,
-    top_k,
-    uncounted,
-    unmixed,
-    unsaid,
-)
 from isocost.trainers.reading.logs import Log, Row
 from isocost.trainers.reading.names import Names, Settings, facts_of
 from isocost.trainers.reading.points import logs_of
@@ -168,10 +153,7 @@ class _Line:
 
 
 def _console(lines: Sequence[_Line]) -> tuple[list[Row], dict[str, float]]:
-    """(rows whose steps are the updates made, how far from its text the learning rate may be).
-
-    A line without an update's columns is an evaluation of the policy that there is by then.
-    """
+    """(rows whose steps are the updates made, how far from its text the learning rate may be)."""
     found = [(float(m[1]), m[2]) for line in lines if (m := LINE.search(line.text))]
     parsed = [(step, _cells(text)) for step, text in found]
     trained = [step for step, row in parsed if any(k.startswith(TRAINED) for k in row)]
@@ -240,10 +222,7 @@ def _test_scores(said: Any) -> Row:
 
 
 def _printed(lines: Sequence[_Line], start: str) -> Any:
-    """The first value printed with pprint that begins with `start`, over as many lines as it takes; None without one.
-
-    Lines of other processes between them are left out. Only literals are read: nothing is executed.
-    """
+    """The first literal printed with pprint that begins with `start`; None without one. Nothing is executed."""
     for i, line in enumerate(lines):
         text = line.text.lstrip()
         if not text.lstrip("(\"'").startswith(start.lstrip("(\"'")):
@@ -286,7 +265,7 @@ LOSSES = {"clipped": "vanilla", "sequence": "gspo", "truncated": "cispo", "reinf
 KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
 
 
-def write(p: Prescription) -> str:
+def write(p: export.Prescription) -> str:
     values, left = settings(p)
     how = [
         "Give it actor_rollout_ref.model.path, actor_rollout_ref.rollout.name, data.train_files, data.val_files",
@@ -294,11 +273,11 @@ def write(p: Prescription) -> str:
         "To bring the run back with `isocost import`: trainer.logger=[console,file], "
         "trainer.val_before_train=true and trainer.test_freq.",
     ]
-    words = ["python3 -m verl.trainer.main_ppo", *options(values)]
-    return preamble(p, sys.modules[__name__], how, left) + command(words)
+    words = ["python3 -m verl.trainer.main_ppo", *export.options(values)]
+    return export.preamble(p, sys.modules[__name__], how, left) + export.command(words)
 
 
-def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+def settings(p: export.Prescription) -> tuple[dict[str, Any], list[str]]:
     """(overrides, what they cannot express)."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     loss = p.loss
@@ -309,20 +288,20 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{rollout}.n": p.n,
         f"{rollout}.temperature": p.temperature,
         f"{rollout}.top_p": p.top_p,
-        f"{rollout}.top_k": top_k(p),
+        f"{rollout}.top_k": export.top_k(p),
         f"{actor}.ppo_mini_batch_size": p.B,
         f"{actor}.ppo_epochs": 1,
         f"{actor}.optim.lr": float(p.lr),
         f"{actor}.optim.lr_scheduler_type": "constant",
         f"{actor}.optim.lr_warmup_steps": p.warmup,
         "trainer.total_training_steps": p.M,
-        "trainer.total_epochs": epochs(p),
+        "trainer.total_epochs": export.epochs(p),
     }
-    left = [*uncounted(p), *unsaid(p, DEFAULTS)]
+    left = [*export.uncounted(p), *export.unsaid(p, DEFAULTS)]
     if loss is None:
         return values, left
     values |= {
-        "algorithm.adv_estimator": estimator(loss),
+        "algorithm.adv_estimator": export.estimator(loss),
         "algorithm.norm_adv_by_std_in_grpo": loss.advantage == "spread",
         "algorithm.use_kl_in_reward": False,
         f"{actor}.policy_loss.loss_mode": LOSSES[loss.surrogate],
@@ -330,19 +309,19 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{actor}.entropy_coeff": loss.entropy,
         f"{actor}.use_kl_loss": bool(loss.kl),
         f"{actor}.ppo_epochs": loss.epochs,
-        f"{actor}.ppo_mini_batch_size": minibatch(p, loss),
+        f"{actor}.ppo_mini_batch_size": export.minibatch(p, loss),
     }
     if loss.surrogate != "reinforce":
         values |= {f"{actor}.clip_ratio_low": loss.low, f"{actor}.clip_ratio_high": loss.high}
     if loss.surrogate == "truncated":
-        values[f"{actor}.clip_ratio_low"], values[f"{actor}.clip_ratio_high"] = cispo_range(loss)
+        values[f"{actor}.clip_ratio_low"], values[f"{actor}.clip_ratio_high"] = export.cispo_range(loss)
     if loss.surrogate == "clipped":
         values[f"{actor}.clip_ratio_c"] = loss.dual or 10.0
         if not loss.dual:
             left.append("no dual clip: verl always has one, here without effect (clip_ratio_c=10)")
     if loss.kl:
         values |= {f"{actor}.kl_loss_coef": loss.kl, f"{actor}.kl_loss_type": KL[loss.estimate]}
-    left += group_baseline(loss, "grpo's")
+    left += export.group_baseline(loss, "grpo's")
     if loss.cap is not None:
         values |= {
             "algorithm.rollout_correction.rollout_is": "token",
@@ -353,8 +332,8 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append("the average per prompt: token-mean averages over all tokens of the batch")
     if loss.average == "length":
         values[f"{actor}.loss_scale_factor"] = loss.tokens
-    left += unmixed(loss, "in verl that is the DAPO recipe's trainer (algorithm.filter_groups)")
-    return values, [*left, *aged(loss, "main_ppo is synchronous"), *loss.odd]
+    left += export.unmixed(loss, "in verl that is the DAPO recipe's trainer (algorithm.filter_groups)")
+    return values, [*left, *export.aged(loss, "main_ppo is synchronous"), *loss.odd]
 
 
 # driving -------------------------------------------------------------------------------------------------------
@@ -378,7 +357,7 @@ def prepared(begin: Begin) -> Setup:
         "trainer.resume_from_path": None if last is None else quoted(there[last]),
         f"+ray_kwargs.ray_init.runtime_env.env_vars.{PATH}": quoted(log),
     }
-    return Setup(options=options(values), env={PATH: str(log)}, kept={"newest": max(there, default=0)})
+    return Setup(options=export.options(values), env={PATH: str(log)}, kept={"newest": max(there, default=0)})
 
 
 def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:

@@ -45,10 +45,7 @@ class Told:
 
 
 class Probe:
-    """Responses of one token's log-prob, on an adapter that nothing else uses.
-
-    `prompt` and `said` are tokens: the watched one is the first of `said`. Charged to an `account`.
-    """
+    """Responses of one token's log-prob, the first of `said`, on an adapter that nothing else uses."""
 
     def __init__(
         self, adapter: Adapter, prompt: Sequence[int], said: Sequence[int], meter: Meter, account: str = CHECK
@@ -136,10 +133,7 @@ class Reduction:
     measured: Mapping[str, float]
 
     def scale(self, targets: ndarray) -> ndarray:
-        """(N,) factors of the rows' advantages that make the service's gradient that of a sum; `targets` are counts.
-
-        Raises UserError for an unknown reduction.
-        """
+        """(N,) factors of rows' advantages that make the service's gradient a sum's. Raises UserError if unknown."""
         if not self.name:
             raise UserError(f"the service's reduction is not known ({self.text}): the size of every gradient would be "
                             "wrong. `isocost doctor --model tinker:URL#MODEL` measures it")

@@ -47,12 +47,10 @@ def open_world(
 ) -> World:
     """A world that samples the model of `spec` at its address, such as http://localhost:8000/v1.
 
-    Chat completions, unless the address ends in /completions: then text completions. The server is asked for its
-    models and for one token first, charged to the account `check`. The key is that of the environment variable
-    ISOCOST_API_KEY, for api.openai.com also OPENAI_API_KEY. `logprobs` asks for the log-prob of each token.
-
-    Raises:
-        UserError: if nothing answers there, the model or the key is not accepted, or a value of `sampling` is not.
+    Chat completions, unless the address ends in /completions: then text completions. The server is asked for its models
+    and for one token first, charged to the account `check`. The key is that of the environment variable
+    ISOCOST_API_KEY, for api.openai.com also OPENAI_API_KEY. `logprobs` asks for the log-prob of each token. Raises
+    UserError if nothing answers there, the model or the key is not accepted, or a value of `sampling` is not.
     """
     base, path = _address(spec.url)
     client = Client(base, _key(base), limits)
@@ -226,8 +224,7 @@ class OnlySampled:
 class WordTable:
     """`isocost.world.Text` without a tokenizer: a token's id is the place of its text in a table.
 
-    Where a server returns the text of each token, each has its own id. Otherwise the first token of a completion
-    holds all of its text and the others are empty, so that lengths are the server's.
+    Without texts of tokens from the server, a completion's first token holds all of its text.
     """
 
     ends: tuple[int, ...] = ()

@@ -129,9 +129,7 @@ class Client:
         """The answer to a request, and its share of the time in which requests were in flight: shares of requests
         that overlap add up to that time.
 
-        Raises:
-            Refused: for a status that does not pass.
-            Unanswered: after all retries.
+        Raises Refused for a status that does not pass; Unanswered after all retries.
         """
         return await asyncio.wrap_future(self._open().begin(self._post(path, body)))
 

@@ -150,10 +150,8 @@ class Dialect:
         return bool(found)
 
     def read(self, data: Any, marks: Sequence[str] = ()) -> Completion:
-        """The completion in an answer. Raises Malformed if there is none, or if its tokens cannot be counted.
-
-        One that stopped at a mark ends with it. Raises UserError where the server does not tell that from an end.
-        """
+        """The completion in an answer, with its mark. Raises Malformed if there is none, UserError if marks are
+        unknown."""
         usage = _usage(data)
         try:
             choice = data["choices"][0]

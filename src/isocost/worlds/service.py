@@ -196,10 +196,7 @@ class Service:
 
     @classmethod
     def connect(cls, url: str) -> Service:
-        """Connect to the server at this address. The key is that of the environment variable TINKER_API_KEY.
-
-        Raises UserError if the SDK is missing, nothing answers, or a key would be sent unencrypted.
-        """
+        """Connect to the server at this address, with the key in TINKER_API_KEY. Raises UserError if that cannot be."""
         try:
             sdk = import_module("tinker")
         except ImportError:

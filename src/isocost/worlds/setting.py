@@ -79,10 +79,8 @@ class Setting:
 
     @classmethod
     def of(cls, record: Mapping[str, Any] = MappingProxyType({}), /, **given: Any) -> Setting:
-        """From a record's fields, or some of them by name; options of other kinds of model are left out.
-
-        Raises TypeError for a name that no setting has.
-        """
+        """From a record's fields, or some by name, without other kinds' options. Raises TypeError for an unknown
+        name."""
         given = {**record, **given}
         if unknown := given.keys() - setting_names():
             raise TypeError(f"{min(unknown)!r} is not a field of a setting")

@@ -28,19 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a kind of world, made by `option`: fields of a setting's record and options of commands alike.
-
-    A field has the same meaning in all kinds that have it.
-    """
+    """The options of a kind of world, made by `option`: of records and commands, with one meaning in all kinds."""
 
 
 def option(
     kind: type, default: Any, help: str, *, metavar: str | None = None, above: int | None = None, how: bool = False
 ) -> Any:
-    """A field of `Options`: an int, float, bool or str, None if it need not be given; numbers are larger than `above`.
-
-    The help is that of the command line. `how` is for what changes how a run is computed, and not what.
-    """
+    """A field of `Options`: int, float, bool or str, numbers above `above`; `how`: it changes only the computation."""
     return field(default=default, metadata={
         "kind": kind, "help": help, "metavar": metavar, "above": above, "how": how})
 

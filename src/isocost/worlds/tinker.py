@@ -40,11 +40,8 @@ def open_world(spec: Spec, opening: Opening) -> World:
     """A world whose model is trained by the service at the address of `spec`, as a LoRA adapter.
 
     The tokenizer is that of the model's folder if `spec` names one on this machine, else the one that the SDK loads.
-    How the service reduces a batch is measured on an adapter of its own, charged to the account `check`.
-
-    Raises:
-        UserError: if nothing answers there, the model is not listed, `sampling` is not plain, or the reduction is
-            not known.
+    How the service reduces a batch is measured on an adapter of its own, charged to the account `check`. Raises
+    UserError if nothing answers there, the model is not listed, `sampling` is not plain, or the reduction is not known.
     """
     meter, problems = opening.meter, opening.problems
     refuse_sampling(opening.sampling)
@@ -183,10 +180,7 @@ class TinkerEngine:
 
 
 class TinkerLearner:
-    """`isocost.world.Learner` of a service's adapter. Its weights stay there: `weights()` is empty.
-
-    `parameters` and `learned` are 0 where the model's size is not known.
-    """
+    """`isocost.world.Learner` of a service's adapter, which stays there: `weights()` is empty, sizes may be 0."""
 
     can, vocabulary = CAN, 0
 

@@ -72,12 +72,9 @@ def sampled_by(
 ) -> World:
     """This world with the server at the client's address as its engine, loaded with the learner's weights.
 
-    `most` is the largest difference of log-probs that is accepted after a load, in nats, in place of
-    GAP / min(temperature, 1).
-
-    Raises:
-        UserError: if nothing answers there, it has another model, another process uses it, `sampling` truncates, or
-            the log-probs of server and learner differ.
+    `most` is the largest difference of log-probs that is accepted after a load, in nats, in place of GAP /
+    min(temperature, 1). Raises UserError if nothing answers there, it has another model, another process uses it,
+    `sampling` truncates, or the log-probs of server and learner differ.
     """
     if sampling.truncates:
         raise UserError(PLAIN)
@@ -194,11 +191,7 @@ class AllWeights:
         self.loads = "merged weights" if why else "all weights"
 
     def take(self, weights: Weights) -> None:
-        """See `Carrier`. The server's whole cache of prompts is cleared.
-
-        The head is written where it is the embedding, too: on a processor vLLM keeps a packed copy of the head, and
-        packs it again only if the file has it.
-        """
+        """See `Carrier`; the server's cache of prompts is cleared. A head is written even where it is the embedding."""
         server = self.server
         save_model(server.folder, server.model, weights, head=True)
         server.ask("POST", "/pause", {})
@@ -270,11 +263,7 @@ class AdapterAlone:
 
 
 def carried(server: VllmServer, learner: Learner) -> Carrier:
-    """The adapter of a learner that trains one, if the server takes adapters; else all weights.
-
-    Before the first adapter the model's own weights are loaded, if the server takes weights: an earlier run may have
-    left others.
-    """
+    """The adapter of a learner that trains one, if the server takes adapters; else all weights."""
     if not isinstance(learner, LoraLearner):
         return AllWeights(server)
     adapter = AdapterAlone(server, learner)

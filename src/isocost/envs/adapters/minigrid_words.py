@@ -25,10 +25,7 @@ def about(env: Any) -> str:
 
 
 def show(observation: Any, info: Any) -> str:
-    """The goal, what is carried, and what is seen, nearest first.
-
-    The image is (7, 7, 3), seen from the agent at column 3 of the last row, facing the first.
-    """
+    """The goal, what is carried, and what is seen, nearest first, in an image (7, 7, 3) from column 3 of its end."""
     image = observation["image"]
     width, height = image.shape[:2]
     middle = width // 2

@@ -86,10 +86,7 @@ def digest(text: str) -> str:
 
 @contextmanager
 def global_random(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python and numpy for a block that uses them, and put them back afterwards.
-
-    One block at a time: a library that draws from them then gives the same whatever else runs.
-    """
+    """Seed the global generators of Python and numpy for a block, one at a time, and put them back afterwards."""
     with _GLOBAL:
         before, arrays = random.getstate(), np.random.get_state()
         random.seed(seed)

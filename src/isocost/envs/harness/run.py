@@ -135,10 +135,7 @@ class _Started:
             raise RuntimeError(told(error)) from error      # SystemExit would end the thread of all harnesses
 
     async def soon(self) -> bool:
-        """Whether it starts before its loop is silent for ANSWER seconds; if it does not, it never does.
-
-        Only time in which this loop turns is counted, however late it is woken: a busy machine delays both.
-        """
+        """Whether it starts before its loop, while it turns, is silent for ANSWER seconds; if not, it never does."""
         silent, beats = 0.0, self.pulse.beats
         while not self.started and silent < ANSWER:
             with contextlib.suppress(asyncio.TimeoutError):
@@ -161,10 +158,7 @@ async def of_function(drive: Callable[..., Any], seat: Seat) -> Any:
 
 
 async def of_command(command: str, seat: Seat) -> float:
-    """The reward that a command prints: its last line is a number, or a JSON object with `reward`.
-
-    The task is in ISOCOST_TASK and on its standard input, as JSON. Raises EnvironmentFault.
-    """
+    """The reward that a command, given the task, prints last: a number, or JSON's `reward`. Raises EnvironmentFault."""
     task = json.dumps(dict(seat.task), ensure_ascii=False)
     given = {"OPENAI_BASE_URL": seat.base_url, "OPENAI_API_KEY": seat.key, "OPENAI_MODEL": seat.model}
     try:

@@ -270,10 +270,7 @@ def available() -> dict[str, Any]:
 
 
 def _base() -> str | None:
-    """Where folders are made: in memory where there is room, because thousands of folders are then removed at once.
-
-    A program can make them faster than they are counted; a disk may take 3 ms to remove each.
-    """
+    """Where folders are made: in memory where there is room, because thousands of folders are then removed at once."""
     with contextlib.suppress(OSError):
         space = os.statvfs("/dev/shm")
         if space.f_bavail * space.f_frsize >= 1 << 30 and os.access("/dev/shm", os.W_OK):

@@ -81,10 +81,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(machine: str) -> list[Instruction]:
-    """The filter as classic BPF: (code, jump if true, jump if false, constant).
-
-    Raises Missing for a processor without a table.
-    """
+    """The filter as classic BPF: (code, jump if true, if false, constant). Raises Missing for other processors."""
     if machine not in MACHINES:
         raise MissingTable(f"there is no table of system calls for {machine}")
     column, arch = MACHINES[machine]

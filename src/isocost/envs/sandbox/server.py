@@ -37,10 +37,7 @@ _NOSUID_NODEV_NOEXEC, _DETACH = 2 | 4 | 8, 2          # of mount, umount2
 
 
 def namespaces() -> list[str]:
-    """Leave the network, the shared memory and the mounts of the machine, if an unprivileged process may.
-
-    Returns what was left: "mnt" if file systems can be mounted.
-    """
+    """Leave the machine's network, shared memory and mounts, if allowed; returns which ("mnt": it can mount)."""
     uid, gid = os.getuid(), os.getgid()
     if platform.system() != "Linux" or _LIBC.unshare(_USER | _IPC | _NET | _MNT) != 0:
         return []
@@ -59,10 +56,7 @@ def namespaces() -> list[str]:
 
 
 def mount(folder: str, size: int, files: int) -> None:
-    """An empty file system in memory in place of a folder; it ends when the folder is removed, from outside too.
-
-    Raises OSError.
-    """
+    """An empty file system in memory in place of a folder, for as long as that is there. Raises OSError."""
     options = f"size={size},nr_inodes={files},mode=0700".encode()
     if _LIBC.mount(b"tmpfs", folder.encode(), b"tmpfs", _NOSUID_NODEV_NOEXEC, options) < 0:
         raise OSError(ctypes.get_errno(), f"mount: {os.strerror(ctypes.get_errno())}")
@@ -236,10 +230,7 @@ class ForkServer:
 # --- folders
 
 def used(folder: str, most: int) -> tuple[float, int]:
-    """(bytes, entries) below a folder; stops counting beyond `most` entries. Follows no link.
-
-    What cannot be measured, such as a path longer than the system takes, counts as infinitely large.
-    """
+    """(bytes, entries) below a folder, up to `most`, following no link; infinite bytes for what cannot be measured."""
     size, count, folders = 0, 0, [folder]
     while folders and count <= most:
         try:
@@ -260,10 +251,7 @@ def used(folder: str, most: int) -> tuple[float, int]:
 
 
 def unnamed(pid: int, folder: str, file: int) -> float:
-    """Bytes of a process's files that have no name any more: open ones, and mapped ones, each counted as `file` bytes.
-
-    0 for a process that has ended.
-    """
+    """Bytes of a process's files without a name, open or mapped, each counted as `file` bytes; 0 once it has ended."""
     sizes: dict[int, int] = {}
     try:
         device = os.stat(folder).st_dev

@@ -54,11 +54,8 @@ def reaching(target: float) -> Rule:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """A choice among candidates, by their numbers.
-
-    `accuracy` (P,) is each problem's under the choice that was made without it. `optimism` is how much higher the
-    chosen candidate's own mean is.
-    """
+    """A choice by number; `accuracy` (P,) is each problem's without it, `optimism` what the chosen mean has above
+    it."""
 
     single: int
     accuracy: ndarray
@@ -87,11 +84,7 @@ class ByBand:
 
 
 def choose_by_band(accuracy: ndarray, cost: ndarray, band: ndarray, budget: float, seed: int) -> ByBand | None:
-    """A candidate for each band, with a mean cost over all problems of at most `budget`; None where none fits.
-
-    An amount of cost is worth the same accuracy in every band (a Lagrange multiplier, searched), so that hard bands may
-    have more samples than easy ones.
-    """
+    """A candidate for each band, of mean cost at most `budget`: cost has one price in all bands. None if none fits."""
     fold = _folds(len(band), seed)
     without, paid = np.empty(len(band)), np.empty(len(band))
     for k in range(fold.max() + 1):

@@ -56,10 +56,8 @@ class PassMixture:
         return np.asarray(self.weight @ first)[self.counts]
 
     def forecast(self, k: int, level: float = 0.9, new: int | None = None) -> Interval:
-        """The mean pass@k of these problems, or of `new` other problems from where they come.
-
-        Raises UserError for k beyond `FURTHEST` times the samples.
-        """
+        """The mean pass@k of these problems or `new` ones. Raises UserError for k beyond `FURTHEST` times the
+        samples."""
         if not 1 <= k <= FURTHEST * self.samples:
             raise UserError(f"pass@{k} from {self.samples} samples per problem: forecasts reach {FURTHEST} times the "
                             f"samples, {FURTHEST * self.samples}; sample more")
@@ -79,10 +77,7 @@ class PassMixture:
 
 
 def fit_mixture(right: ndarray, samples: int) -> PassMixture:
-    """The posterior from (P,) counts of right answers among `samples` of each problem.
-
-    Raises UserError for counts outside 0..samples.
-    """
+    """The posterior from (P,) counts of right answers of `samples`. Raises UserError for counts outside 0..samples."""
     counts = np.asarray(right, dtype=np.int64)
     if counts.ndim != 1 or not len(counts) or counts.min() < 0 or counts.max() > samples:
         raise UserError(f"expected one count from 0 to {samples} for each problem")

@@ -220,9 +220,8 @@ def prescribe(
 ) -> StrategyPlan:
     """The plan, from the validation split alone. `live` are strategies that were run on it.
 
-    Raises:
-        UserError: for a budget below one sample, for one that exceeds what was measured by more than a forecast may,
-            and for samples that are all equal.
+    Raises UserError for a budget below one sample, for one that exceeds what was measured by more than a forecast may,
+    and for samples that are all equal.
     """
     pool = parts.select
     used, flags = _usable(pool, strategies)
@@ -283,10 +282,7 @@ def _with_bands(
     plan: StrategyPlan, parts: Parts, found: Sequence[Measured], known: tuple[Sequence[str], ndarray, ndarray],
     ask: AnswerGoal, seed: int,
 ) -> StrategyPlan:
-    """The plan with a strategy for each band, where that is better than one for all; else with the gain that is not.
-
-    `known` are the usable strategies, and each problem's accuracy under the single choice and with one sample.
-    """
+    """The plan with a strategy for each band, where that is better than one for all; else with the gain that is not."""
     used, told, one = known
     if len(parts.bands) < 2 or ask.amount is None or ask.unit == SECONDS or ask.answers:
         return plan
@@ -324,10 +320,7 @@ def _band(name: str, m: Measured, problems: int) -> BandStrategy:
 
 
 def _usable(pool: Pool, strategies: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The strategies that a choice may have, and cautions about the scorer.
-
-    Raises UserError where all samples of each problem are equal.
-    """
+    """The strategies that a choice may have, and cautions. Raises UserError if each problem's samples are all equal."""
     if pool.samples > 1 and pool.tokens is not None and pool.answer is not None and len(pool.ids) > 1 and not (
         np.ptp(pool.tokens, axis=1).any() or np.ptp(pool.answer, axis=1).any() or np.ptp(pool.right, axis=1).any()
     ):

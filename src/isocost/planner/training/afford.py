@@ -87,12 +87,9 @@ def plan_pilot(profile: Mapping[str, Any], **options: Any) -> PilotPlan:
     largest that keeps the rule of `_PilotSearch.largest`. If there is none the plan is `direct`.
 
     With an environment the grid is crossed with turn limits: `turns`, by default those of `turn_limits.candidates`. A
-    budget that does not pay for that is planned without them.
-
-    Raises:
-        UserError: for an unknown preset, an n below 2, a batch that the default n does not divide or that fewer than
-            two n of the grid divide, both B and batch, a FLOP budget without the model's size, or turn limits that
-            the profile does not have.
+    budget that does not pay for that is planned without them. Raises UserError for an unknown preset, an n below 2, a
+    batch that the default n does not divide or that fewer than two n of the grid divide, both B and batch, a FLOP
+    budget without the model's size, or turn limits that the profile does not have.
     """
     asked = PilotOptions(**options)
     shape = shape_of(asked.preset, asked.grid, asked.B, asked.batch)
@@ -184,10 +181,7 @@ class _PilotSearch:
         return self.pilot_bill(shape, C).of_unit(self.budget.unit) <= PILOT_SHARE * self.budget.amount
 
     def largest_pilot(self, shape: Preset) -> int:
-        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none.
-
-        There is none where training of at most `EXTRAPOLATION` times C, with twice the seeds, costs too little.
-        """
+        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none."""
         assert self.budget is not None
         name, unit = self.budget.unit, shape.unit
 
@@ -207,10 +201,8 @@ class _PilotSearch:
         return self.train_bill(larger, train_C, self.pilot_evaluation(shape, C))
 
     def training(self, shape: Preset, C: int) -> tuple[Preset, int]:
-        """(shape, rollouts per trained run) that the rest of the budget pays for, at most eight times the pilot's.
-
-        A remainder pays for more seeds, up to twice as many: they narrow the forecast.
-        """
+        """(shape, rollouts per run) that the rest of the budget trains, at most eight times the pilot's; then more
+        seeds."""
         assert self.budget is not None
         name, unit, seeds, e = self.budget.unit, shape.unit, shape.train_seeds, self.pilot_evaluation(shape, C)
         left = self.budget.amount - self.pilot_bill(shape, C).of_unit(name)
@@ -333,11 +325,7 @@ class _PilotSearch:
         return [e, *(replace(e, first=p) for p in every[1 : len(every) - LEAST_POINTS + 1])]
 
     def fewer(self, e: EvaluationPlan, cost: float) -> EvaluationPlan:
-        """An evaluation that costs `cost` times training, with fewer samples, then problems, so that it costs the
-        share.
-
-        It keeps at least `LEAST_EVALUATED` rollouts, and at least as many samples as the metric has attempts.
-        """
+        """An evaluation of `cost` times training with fewer samples, then fewer problems, so that it is its share."""
         if e.samples is None or e.even or cost <= self.share:
             return e
         most = max(int(e.rollouts * self.share / cost), min(LEAST_EVALUATED, e.problems * self.asked.attempts))

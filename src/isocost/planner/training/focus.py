@@ -29,10 +29,8 @@ LONGER = 5 / 3      # length of the runs that check a rate, of the grid's
 
 
 def focused(pilot: PilotPlan, curves: Sequence[Curve]) -> PilotPlan:
-    """The pilot with the next runs that its reserve pays for; with no reserve once there is nothing left to add.
-
-    `curves` are those of its runs, all of which have ended.
-    """
+    """The pilot with the next runs that its reserve pays for, from its ended `curves`; without reserve if none is
+    left."""
     seen = [c for c in curves if not c.diverged]
     grid = [c for c in seen if c.purpose == "pilot"]
     if len({c.arm["n"] for c in grid}) < 2:
@@ -65,11 +63,7 @@ def leading(grid: Sequence[Curve], each: Mapping[int, float]) -> list[int]:
 
 
 def better_rate(curves: Sequence[Curve], n: int) -> float:
-    """The multiplier of the rule's rate at which the runs of n have the highest mean `select` reward.
-
-    At the largest C that all have reached which did not fall. A run that fell counts with its last reward, at most that
-    of the base: it may have ended before an evaluation shows its fall.
-    """
+    """The multiplier of the rule's rate at which n has the highest mean `select` reward; runs that fell count too."""
     own = [c for c in curves if c.arm["n"] == n and c.purpose in ("pilot", "edge")]
     by = {x: [c for c in own if multiplier(c) == x] for x in sorted(set(map(multiplier, own)))}
     end = min(float(c.C[-1]) for runs in by.values() for c in runs if not c.diverged)

@@ -136,10 +136,7 @@ def fit_rate(
     At each batch the best log-rate is the mean of those tried, weighted by exp(reward / noise), so that tied rates give
     the middle of the tie. The exponent is the slope between the batches, shrunk towards the prior (standard deviation
     0.25) by its uncertainty, and clipped to [0, 1]. Settings that end more than one `noise` below the base are
-    rejected: they are not chosen, and they bound the rate (`RateRule.ceiling`).
-
-    Raises:
-        ValueError: without any result.
+    rejected: they are not chosen, and they bound the rate (`RateRule.ceiling`). Raises ValueError without any result.
     """
     if not results:
         raise ValueError("a learning-rate rule needs at least one probe run")
@@ -242,11 +239,7 @@ class Shift(Plain):
 
 
 def shift(curves: Sequence[Curve]) -> Shift:
-    """The edge arms at other learning rates against the grid, at the largest C of all arms, on the `select` split.
-
-    At multiplier x the edge arms have their values at x, the other arms those at 1. The best n has moved if another n
-    is ahead of it by more than `NOISE`, scaled to the numbers of runs. The text gives the multiplier of every n.
-    """
+    """The edge arms at other learning rates against the grid, at the largest C of all arms, on the `select` split."""
     grid = [c for c in curves if c.purpose == "pilot" and not c.diverged]
     edges = [c for c in curves if c.purpose == "edge"]
     if not grid or not edges:
@@ -289,11 +282,7 @@ def by_n(curves: Sequence[Curve], C: float) -> dict[int, list[float]]:
 
 
 def reward_at(C: np.ndarray, reward: np.ndarray, at: float) -> float:
-    """A run's reward at `at` rollouts, from evaluations at C (K,), ascending, with rewards (K,).
-
-    As `Track.at`: linear in ln C between evaluations, constant after the last one. From the base (C = 0, which has no
-    logarithm) to the first one after it, linear in C.
-    """
+    """A run's reward at `at` rollouts, from evaluations at C (K,): as `Track.at`, linear in C between the first two."""
     known = C > 0
     if not known.any() or at <= C[known][0]:
         return float(np.interp(at, C, reward))

@@ -35,11 +35,7 @@ class More(Plain):
 
 
 def gain(law: Law, n: int, C: float, later_n: int, later: float) -> Interval:
-    """The mean curve of arm `later_n` at `later` minus that of arm n at C, with its interval.
-
-    Its value is the difference of the two values that the law predicts. The draws of the arms are joint, so their
-    common uncertainty cancels. The drift of every doubling beyond the pilot is added, as in the law's intervals.
-    """
+    """The mean curve of arm `later_n` at `later` minus that of arm n at C, from joint draws, with the law's drift."""
     start, end = law.drawn(n, np.array([C]))[:, 0], law.drawn(later_n, np.array([later]))[:, 0]
     reached = law.range[1]
     doublings = np.log2(max(later, reached) / max(C, reached))

@@ -39,10 +39,7 @@ class NGrowth(Plain):
 
 
 def n_growth(C: int, problems: int | None, right: Sequence[int] | None = None) -> NGrowth | None:
-    """The answer for runs of C rollouts on a set of `problems`; None if their number is not known.
-
-    `right` counts profiled problems by their number of right samples of 16 (17 numbers), as profile.json holds them.
-    """
+    """The answer for runs of C rollouts on `problems`, None if unknown; `right` counts them by right samples of 16."""
     if not problems:
         return None
     per = C / problems

@@ -147,11 +147,9 @@ class PilotPlan(Plain):
         others become as many times longer.
 
         `seeds` of an n that is not in the grid adds it, with runs of the shortest existing length. Lengths are rounded
-        up to whole updates, and to a common evaluation point.
-
-        Raises:
-            UserError: for an n without runs to continue, a length not above theirs, fewer than one seed, an n below 2,
-                one that does not divide a fixed batch, or a turn limit that the pilot does not have.
+        up to whole updates, and to a common evaluation point. Raises UserError for an n without runs to continue, a
+        length not above theirs, fewer than one seed, an n below 2, one that does not divide a fixed batch, or a turn
+        limit that the pilot does not have.
         """
         if self.direct:
             raise UserError(f"this plan has no pilot to add runs to: {self.why}")
@@ -189,10 +187,7 @@ class PilotPlan(Plain):
         return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
 
     def capped(self) -> PilotPlan:
-        """The same plan with each run capped at its share of a third of the budget, by its expected cost.
-
-        Unchanged without a budget, and for one in a unit in which a rollout's cost does not change while training.
-        """
+        """The same plan with each run capped at its share of a third of the budget, where a rollout's cost changes."""
         if self.budget is None or not self.runs:
             return self
         unit = self.budget.unit
@@ -264,10 +259,7 @@ class PilotPlan(Plain):
         return {r.n: r.C for r in self.arm_runs if r.turns == turns}
 
     def at(self, turns: int | None) -> PilotPlan:
-        """The pilot of one turn limit (None: the largest): its runs, their length, and the prices of a rollout there.
-
-        Probes and edge runs are of every limit. Without limits it is the plan itself.
-        """
+        """The pilot of one turn limit (None: the largest): its runs, their length, and a rollout's prices there."""
         if not self.limits:
             return self
         limit = next(x for x in self.limits if x.turns == (turns or self.limits[-1].turns))
@@ -288,11 +280,7 @@ class PilotPlan(Plain):
                        limits=tuple(x.relative_to(last) for x in self.limits))
 
     def funded(self, budget: Budget) -> PilotPlan:
-        """The same pilot with another budget: training is planned again, as in `plan_pilot`.
-
-        Runs are at most `EXTRAPOLATION` times as long as the pilot's. A remainder of the budget pays for seeds: at
-        least three, at most twice as many as in the pilot.
-        """
+        """The same pilot with another budget: training is planned again, as in `plan_pilot`."""
         name, unit, base = budget.unit, self.unit, max(LEAST_SEEDS, self.seeds)
         one = replace(self, budget=budget, train_seeds=1)
         left = budget.amount - self.pilot_bill.of_unit(name)
@@ -332,11 +320,7 @@ class PilotPlan(Plain):
         return self.batch or whole(self.grid or (self.fallback_n,), self.B, self.C or None)
 
     def evaluating(self, bill: Usage, timing: Timing | None = None) -> float:
-        """The cost of a bill's evaluations relative to its training, in the budget's unit; 0 if exact.
-
-        Without a budget the unit is rollouts. `timing` is the one that the bill's seconds were computed with, by
-        default the plan's.
-        """
+        """The cost of a bill's evaluations relative to its training, in the budget's unit or rollouts; 0 if exact."""
         if self.evaluation.samples is None:
             return 0.0
         seconds = bill.evaluations * (timing or self.timing).evaluation

@@ -61,12 +61,10 @@ def prescribe(
     this n. Two n whose rewards differ by at most `margin` count as equal.
 
     With `caps`, runs end at their share of a budget in environment steps or tokens: what is left of it, divided equally
-    among them. What a rollout costs in these units changes while training, so C is planned for a tenth less: a run
-    ends before C only where its rollouts cost at least `SPARE` more than those that the plan was made from.
-
-    Raises:
-        UserError: if nothing of the budget is spent yet and it does not pay for the smallest run; or if what the pilot
-            left does not pay for runs as long as its own.
+    among them. What a rollout costs in these units changes while training, so C is planned for a tenth less: a run ends
+    before C only where its rollouts cost at least `SPARE` more than those that the plan was made from. Raises UserError
+    if nothing of the budget is spent yet and it does not pay for the smallest run; or if what the pilot left does not
+    pay for runs as long as its own.
     """
     return _Prescriber(law, rate, budget, timing, pilot, Evidence(**evidence), margin, caps).plan()
 
@@ -164,11 +162,7 @@ class _Prescriber:
     # how long ------------------------------------------------------------------------------------------------------
 
     def size(self) -> tuple[Choice, _Rivals, dict[int, int]]:
-        """(choice of n, what it is compared with, n -> rollouts of a run of each arm).
-
-        Every arm has an equal share of what is left, and the choice may change with the length: with more arms than
-        assumed it is made again, with a smaller share.
-        """
+        """(choice of n, its rivals, n -> rollouts of a run of each arm): arms have equal shares of what is left."""
         many = min(self.pilot.train_arms, 2)
         while True:
             choice = self.choose(many)
@@ -330,10 +324,8 @@ class _Prescriber:
                         law.predict(later, 2 * own[later])[0])
 
     def fall_back(self) -> Choice:
-        """The n without an identified law: the best at the pilot's end, or by the profile's dead groups.
-
-        If no arm improved measurably, the best at the end is noise, so the profile decides.
-        """
+        """The n without an identified law: the best at the pilot's end, or, if none improved, by the profile's dead
+        groups."""
         flat = self.law is not None and self.law.flat
         n, chosen = self.pilot.fallback_n, self.pilot.fallback_why
         if self.curves and not flat:

@@ -45,10 +45,7 @@ def _fixed(shape: Preset, batch: int, B: int | None) -> Preset:
 
 
 def ladder(shape: Preset) -> Iterator[Preset]:
-    """The shape, then smaller ones: B halves down to 4, the grid loses its largest n, seeds fall to 3 and to 2.
-
-    A fixed batch does not change.
-    """
+    """The shape, then smaller ones: B (unless fixed) halves down to 4, the largest n goes, seeds fall to 3 and to 2."""
     Bs = [shape.B, *(b for b in (shape.B // 2, shape.B // 4) if b >= 4 and not shape.batch)]
     grids = [shape.grid[:k] for k in range(len(shape.grid), min(3, len(shape.grid)) - 1, -1)]
     for seeds in dict.fromkeys((shape.seeds, min(3, shape.seeds), 2)):

@@ -176,10 +176,7 @@ def make_runs(
 
 
 def whole(grid: Sequence[int], B: int, most: int | None = None) -> int:
-    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the default n.
-
-    Where these are more than `most`, as of many n, the rollouts of an update of the largest n: each n rounds by itself.
-    """
+    """The fewest rollouts that are whole updates for each n and the default; above `most`, the largest n's update."""
     common = lcm(*(n * B for n in (*grid, COMMON)))
     return common if most is None or common <= most else max(grid) * B
 

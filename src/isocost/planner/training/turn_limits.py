@@ -68,10 +68,7 @@ class TurnLimit(Plain):
 
 
 def limit_of(rows: Sequence[Mapping[str, Any]], turns: int) -> TurnLimit:
-    """The limit of so many turns, from a profile's `by_limit`: rows by ascending turns, the environment's last.
-
-    Tokens that the profile does not count, such as those that a server read, are shared out by environment steps.
-    """
+    """The limit of so many turns, from a profile's `by_limit`; uncounted tokens are shared out by environment steps."""
     row, whole = next(r for r in rows if r["turns"] == turns), rows[-1]
 
     def share(key: str) -> float:
@@ -147,11 +144,7 @@ class LimitChoice(Plain):
 
 
 def choose(curves: Sequence[Curve], limits: Sequence[TurnLimit], unit: str) -> LimitChoice | None:
-    """The limit that a pilot's curves support; None with fewer than two limits, or where the largest has no runs.
-
-    The interval of the mean over pairs is Student's, for each other limit against the largest. Of several limits that
-    are better, the one with the largest mean difference is chosen.
-    """
+    """The limit that a pilot's curves support, by Student's intervals against the largest; None without two limits."""
     turns, unit = tuple(sorted(x.turns for x in limits)), unit if unit in (ROLLOUTS, TOKENS) else ENV_STEPS
     used = [c for c in curves if c.purpose == "pilot" and not c.diverged and c.arm.get("turns") in turns]
     if len(turns) < 2 or not any(c.arm.get("turns") == turns[-1] for c in used):

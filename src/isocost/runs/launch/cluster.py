@@ -195,11 +195,7 @@ def run_all(
 
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:
-    """Jobs of the largest budget first, then those of the smallest batch, which make the most updates.
-
-    A long run that starts last keeps one worker busy and the others waiting. With the longest first, the makespan is at
-    most 4/3 - 1/(3 m) times the least possible on m equal workers (Graham 1969).
-    """
+    """Jobs of the largest budget first, then of the smallest batch: the longest first (Graham 1969)."""
     return sorted(jobs, key=lambda j: (-j.budget.get("rollouts", max(j.budget.values())),
                                        j.arm.get("n", 1) * j.arm.get("B", 1)))
 

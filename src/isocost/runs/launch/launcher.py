@@ -77,10 +77,7 @@ def job_name(launch: Launch) -> str:
 
 
 def write_script(launch: Launch, *, output: bool = False) -> Path:
-    """Write the script that a job on a cluster runs; one that is started a second time ends at once.
-
-    With `output` it sends what the command prints to output.txt itself.
-    """
+    """Write the script that a job on a cluster runs once; with `output` it sends what is printed to output.txt."""
     exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in launch.env.items())
     started, script = shlex.quote(str(launch.folder / STARTED)), launch.folder / SCRIPT
     out, cwd = (shlex.quote(str(p)) for p in (launch.folder / OUTPUT, launch.cwd))

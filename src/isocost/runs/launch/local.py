@@ -54,10 +54,7 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
 
 @contextmanager
 def stops() -> Iterator[list[int]]:
-    """The signals that request a stop and arrive in this block, in order; they have no other effect here.
-
-    Only the main thread may set handlers: in another one, such as a server's, signals keep their effect.
-    """
+    """The signals that request a stop and arrive in this block, which have no other effect; in the main thread only."""
     stopped: list[int] = []
     here = STOPS if threading.current_thread() is threading.main_thread() else ()
     before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in here}
@@ -97,9 +94,7 @@ def _run_until(
 
 
 def _context() -> BaseContext:
-    """How workers start. On Linux they are forked from one process, which imports torch once for all studies of this
-    one: importing it takes longer than a run of a tiny model. Elsewhere a fork is unsafe, and each imports it.
-    """
+    """How workers start: on Linux forked from one process, which imports torch once for all studies of this one."""
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")

@@ -31,11 +31,7 @@ def task_of(job: Job, run: Path, attempt: int) -> str:
 
 
 def attempt(task: str) -> str:
-    """Run one attempt; returns JSON: `kind` (a constant of this module), `reason` or `text`, and `said`, what was
-    logged.
-
-    Only the latest attempt of a run writes to its folder. Ctrl-C's signal (SIGINT) and SIGTERM save and stop the run.
-    """
+    """Run one attempt; returns JSON: `kind` (a constant of this module), `reason` or `text`, and `said`, its log."""
     asked = json.loads(task)
     os.environ["OMP_NUM_THREADS"] = str(asked["job"]["setting"]["threads"])
     os.environ["OMP_WAIT_POLICY"] = "passive"

@@ -33,13 +33,9 @@ def run_all(
 ) -> list[dict[str, Any]]:
     """Run every job in `folder/name` on a Ray cluster, as `isocost.runs.launch.cluster.run_all` does.
 
-    Args:
-        address: `auto` (the cluster that runs on this machine, or RAY_ADDRESS), `local` (one of this machine alone,
-            started now and ended with the runs), or HOST:PORT of a cluster that this machine belongs to.
-        gpus: of each run; a fraction shares a GPU.
-
-    Raises:
-        UserError: where Ray is not installed, or no cluster answers at the address.
+    `address` is `auto` (this machine's, or RAY_ADDRESS), `local` (one of this machine, for these runs alone) or
+    HOST:PORT; `gpus` are each run's, or its share of one. Raises UserError without Ray, and if no cluster answers
+    there.
     """
     with _connected(address) as ray:
         return cluster.run_all(jobs, folder, Ray(ray, gpus), workers=workers, watch=watch)

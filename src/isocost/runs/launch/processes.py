@@ -33,10 +33,7 @@ class Processes:
         self._children: dict[Path, subprocess.Popen[bytes]] = {}
 
     def submit(self, launch: Launch) -> None:
-        """Start the process, unless one was started in its folder before.
-
-        Raises UserError if the command cannot be started.
-        """
+        """Start the process, unless one was in its folder before. Raises UserError if the command cannot be started."""
         lock = os.open(launch.folder / HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not _free(lock) or (launch.folder / STARTED).exists():

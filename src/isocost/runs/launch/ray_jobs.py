@@ -42,10 +42,7 @@ class RayJobs:
         return self._client
 
     def submit(self, launch: Launch) -> None:
-        """Submit the job, unless one of its name was submitted before.
-
-        Raises UserError if no cluster answers or it rejects the job.
-        """
+        """Submit the job, unless one of its name was before. Raises UserError if no cluster answers or takes it."""
         if ticket_of(launch.folder) or (launch.folder / STARTED).exists():
             return
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", job_name(launch))

@@ -49,11 +49,7 @@ class Site:
     def run_all(
         self, jobs: Sequence[Job], folder: Path, *, workers: int | None, watch: Callable[[], None] = lambda: None
     ) -> list[dict[str, Any]]:
-        """Run every job in `folder/name`, resuming where one stopped; returns each end.json, in order.
-
-        At most `workers` runs go side by side; None is for a site that `fills`. Raises what `local.run_all` raises, and
-        UserError for Slurm.
-        """
+        """Run every job in `folder/name` there, at most `workers` side by side, as `local.run_all`; none on Slurm."""
         if self.to == SLURM:
             raise UserError("--launch slurm is for runs of a trainer of yours; for isocost's own: local or ray")
         if self.to == RAY:

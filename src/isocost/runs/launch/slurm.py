@@ -34,10 +34,7 @@ class Slurm:
     name = "slurm"
 
     def submit(self, launch: Launch) -> None:
-        """Submit the job, unless one of its key was submitted before.
-
-        Raises UserError if sbatch is not there, or does not take the job.
-        """
+        """Submit the job, unless one of its key was before. Raises UserError if sbatch is not there or rejects it."""
         if ticket_of(launch.folder) or (launch.folder / STARTED).exists():
             return
         name = job_name(launch)
@@ -84,10 +81,7 @@ def _state(listed: str | None) -> State:
 
 
 def _run(*words: str) -> str:
-    """What a command of Slurm printed; it is tried again for a minute while the controller does not answer.
-
-    Raises UserError if it is not there or fails.
-    """
+    """What a command of Slurm printed, tried again for a minute. Raises UserError if it is not there or fails."""
     for pause in (*PAUSES, 0.0):
         try:
             done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), check=False)

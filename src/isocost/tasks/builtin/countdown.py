@@ -89,10 +89,8 @@ def _value(path: Path) -> int:
 
 
 def _search(rng: Generator, known: Path, target: int, signs: str, luck: float) -> str:
-    """A depth-first search that takes the step of the `known` solution with chance `luck`, else another one.
-
-    Off the known solution every step is random, and after `TRIES` dead ends the search returns to it.
-    """
+    """A depth-first search: the `known` solution's step with chance `luck`, else a random one, for `TRIES` dead
+    ends."""
     out: list[str] = []
     path: Path = []
     dead: set[tuple[tuple[str, int], ...]] = set()
@@ -133,10 +131,7 @@ def path_text(path: Path) -> str:
 
 
 def check(prompt: str, steps: list[str]) -> list[bool]:
-    """Whether each step can be taken where the search stands: its value, an unused number, the right result.
-
-    A step that cannot be taken changes nothing; the next is judged as if it were not there.
-    """
+    """Whether each step can be taken where the search stands, and its result is right; one that cannot is ignored."""
     numbers, _ = _given(prompt)
     taken: list[tuple[int, list[int]]] = []      # the result after each step, and the numbers left
     out = []

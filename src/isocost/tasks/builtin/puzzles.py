@@ -118,10 +118,7 @@ def _by_base(which: Puzzles) -> Iterator[Problem]:
 
 @cache
 def base_rates() -> ndarray:
-    """(COUNT,) share right of 64 samples of the embedded base at temperature 1, of the default problems.
-
-    Raises UserError when the base has not been measured.
-    """
+    """(COUNT,) share right of the base's 64 samples of the default problems. Raises UserError if not measured."""
     if not RATES.exists():
         raise UserError(f"{RATES} is missing; make the base with: python experiments/bases.py make tiny-puzzles "
                         f"--out {RATES.parent}")

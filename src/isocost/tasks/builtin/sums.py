@@ -66,10 +66,7 @@ def sums(
     level: int | None = None, count: int | None = None, seed: int = 0, work: int = 0, digits: int = 2,
     carry: int | None = None, base: str = "",
 ) -> list[Problem]:
-    """Sums as problems, in a fixed order; with `count`, that many drawn without replacement.
-
-    Raises UserError for options out of range and for more problems than there are.
-    """
+    """Sums in a fixed order, `count` of them if given. Raises UserError for options out of range and too few sums."""
     return list(listed(Sums(level, carry, digits, work, count, seed, base)))
 
 
@@ -108,10 +105,7 @@ def carries(a: int, b: int) -> list[int]:
 
 
 def check_steps(problem: Problem, text: str) -> list[bool]:
-    """Is each step of an answer the right one in its place? The last entry is the sum itself.
-
-    An answer that stops early has fewer entries; a step too many is wrong. For `work` 0 there is one entry.
-    """
+    """Is each step of an answer the right one in its place? The last entry is the sum itself."""
     a, b = operands(problem)
     right = [*_steps(a, b, int(problem.meta["work"])), str(a + b)]
     said = text.split(STEP)
@@ -128,10 +122,7 @@ def operands(problem: Problem) -> tuple[int, int]:
 
 @cache
 def base_rates() -> ndarray:
-    """(100, 100) exact pass@1 of the embedded base on a+b at temperature 1; nan where an operand has one digit.
-
-    Raises UserError when the base has not been made.
-    """
+    """(100, 100) exact pass@1 of the embedded base on a+b at temperature 1, or nan. Raises UserError without it."""
     if not RATES.exists():
         raise UserError(f"{RATES} is missing; make the base with: python experiments/bases.py make tiny --out "
                         f"{RATES.parent}")

@@ -23,9 +23,7 @@ def innermost(text: str) -> list[str] | None:
 
 
 def _spans(text: str, *, inner: bool = False) -> tuple[list[tuple[int, int, int]], bool]:
-    """(start of the command, of the content, its end) of each box, in order, in one pass; and whether the last box to
-    begin has no end.
-    """
+    """(start of the command, of the content, its end) of each box, in order; and whether the last one has no end."""
     found: list[tuple[int, int, int]] = []
     opened: list[tuple[int, int, int]] = []     # of each open brace: its start, a box's content or -1, boxes before it
     last = -1
@@ -74,10 +72,7 @@ BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{")
 
 
 def plain(text: str) -> str:
-    r"""The text in one spelling: full \frac{}{} and \sqrt{}, LaTeX names for Unicode signs, no spacing, no \left.
-
-    \text and its kin stay, for they mark units and words. Digits of other scripts stay what they are: no answer.
-    """
+    r"""The text in one spelling: full \frac{}{} and \sqrt{}, LaTeX names for Unicode signs, no spacing, no \left."""
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z{}%])", r"\\", text)        # escaped once too often
     for pattern, new in _SPELLINGS[:3]:

@@ -177,10 +177,7 @@ _POINTS = ((3, 7), (11, 5), (1, 4), (-2, 3), (-13, 6), (17, 9), (-5, 8), (23, 10
 
 
 def _equal(said: Any, gold: Any, tolerance: float = 0.0) -> bool:
-    """Whether two sympy values are equal: exactly if rational, else to 40 digits, or to a relative `tolerance`.
-
-    With variables, at fixed points of them; where one side is complex at negative points, only at positive ones.
-    """
+    """Whether two sympy values are equal, at fixed points of variables: exactly, to 40 digits, or to a `tolerance`."""
     sympy = library("sympy")
     if isinstance(said, sympy.MatrixBase) or isinstance(gold, sympy.MatrixBase):
         return (isinstance(said, sympy.MatrixBase) and isinstance(gold, sympy.MatrixBase) and said.shape == gold.shape
@@ -290,10 +287,7 @@ def _relation_same(said: Relation, gold: Relation) -> bool:
 
 
 def _pieces(form: Form) -> list[tuple[Any, bool, Any, bool]] | None:
-    """A set of real numbers as intervals (start, closed, end, closed) in order; None for what is none.
-
-    Intervals in brackets, their unions, and relations of one name to constants: x < 3, 0 < f(x) <= 5.
-    """
+    """A set of real numbers as intervals (start, closed, end, closed) in order; None for what is none."""
     sympy = library("sympy")
     if isinstance(form, Ordered) and len(form.parts) == 2:
         try:

@@ -115,10 +115,7 @@ Form = Number | Expression | FoldedText | DigitForm | Ratio | Ordered | Several 
 
 @lru_cache(4096)
 def read(text: str) -> tuple[Form, ...]:
-    """The forms that an answer may have: one, or two for 121,242, which is a number or a list.
-
-    Raises Unreadable if it has none that is known.
-    """
+    """The forms that an answer may have: one, or two for 121,242, a number or a list. Raises Unreadable for none."""
     text = answers.plain(_outside(text))
     if not text or len(text) > _LONGEST:
         raise Unreadable(f"{text[:40]!r} is {'empty' if not text else f'longer than {_LONGEST:,} characters'}")
@@ -463,10 +460,8 @@ def library(module: str) -> Any:
 
 
 def given(text: str) -> list[tuple[Form, ...]]:
-    r"""The answers that a text gives, all of which must be right; none if it gives none.
-
-    As `answers.final` finds them; in prose without an expression, the number that it ends on. Raises Unreadable.
-    """
+    r"""The answers that a text gives (`answers.final`, or its last number), which must all be right. Raises
+    Unreadable."""
     found = answers.final(text)
     if answers.BOX.search(text) or "####" in text:
         return [read(x) for x in found]

@@ -52,10 +52,8 @@ class Grader:
         self._pool = WorkerPool(verifier, workers, timeout, lambda: self._record.stopped) if self._kind.slow else None
 
     async def __call__(self, rollouts: Sequence[Rollout]) -> list[Score | None]:
-        """A score each, None where the verifier failed or ran out of time. Charges one verifier call each.
-
-        Raises UserError when a user's file does not import, RewardFailed when the verifier has failed too often.
-        """
+        """A score each, None where the verifier failed. Raises UserError for a user's file, RewardFailed for many
+        failures."""
         pool = self._pool
         if self._kind.of_turns:
             return self._by_turns(rollouts)
@@ -110,10 +108,7 @@ class Grader:
         return [_score(o) for o in outcomes]
 
     def mark(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
-        """The score of each (text, problem), or the reason why it has none.
-
-        Charged like any marking; no failure is counted.
-        """
+        """The score of each (text, problem), or the reason why it has none; charged, and no failure is counted."""
         if self._pool is None:
             began = time.perf_counter()
             outcomes = [_safely(self._kind.mark, text, p) for text, p in pairs]

@@ -182,10 +182,7 @@ _ARROW = re.compile(r"=>|⇒|→|->|\\(?:Long)?[rR]ightarrow|\\implies|\\therefo
 
 
 def quantity(text: str) -> Quantity | None:
-    """The one number that a text is, with its name ("x = "), sign, unit and per cent sign; None if it is none or more.
-
-    A list, an expression to be computed, a date, a time and a range are not one number.
-    """
+    """The one number that a text is, with its name ("x = "), sign, unit and per cent sign; None if it is not one."""
     return None if len(text) > 4 * _LONGEST else _whole(_cleaned(text))
 
 
@@ -307,10 +304,7 @@ _NEAR = 100               # characters around a number in which an operator or a
 
 
 def last(text: str) -> Quantity | None:
-    """The number that a text ends on: of its last line with a number if that has no words, else the last in prose.
-
-    None where that number is a member of a list in brackets or a part of an expression that is not computed.
-    """
+    """The number that a text ends on, of its last line or its prose; None in a list in brackets or an expression."""
     text = _cleaned(text)
     found = next(iter(deque((m for m in _VALUE.finditer(text) if not _unit_power(text, m.start())), maxlen=1)), None)
     if found is None:
@@ -378,11 +372,7 @@ def _undecided(before: str, m: re.Match[str]) -> bool:
 
 
 def said(text: str) -> Quantity | None:
-    r"""The number that a text gives as its answer, where `answers.final` finds it; in a sentence the last one.
-
-    None if there is none, if its boxes differ, if a box holds more or less than one number, and if the text was cut
-    in its last box.
-    """
+    r"""The number that a text gives as its answer, where `answers.final` finds it, in a sentence the last; or None."""
     found = answers.final(text)
     if answers.BOX.search(text):
         held = [quantity(piece) for piece in answers.innermost(text) or [""]]

@@ -36,10 +36,7 @@ Outcome = tuple[str, float | str | list[float] | None]
 
 
 class WorkerPool:
-    """Workers, each driven by one thread, so that a busy event loop does not consume a request's time limit.
-
-    `stopped` returns why no more requests are sent, or "".
-    """
+    """Workers, each driven by a thread of its own, until `stopped` returns why no more requests are sent."""
 
     def __init__(self, verifier: str, workers: int, timeout: float, stopped: Callable[[], str]):
         self._workers, self._stopped = workers, stopped
@@ -133,10 +130,7 @@ def printable(text: str) -> str:
 
 
 def reward_memory() -> int:
-    """Bytes of data that the process of a user's reward may have: half of the machine's, at least 4 GiB.
-
-    ISOCOST_REWARD_MEMORY sets another number of GiB. Raises UserError if it is not a number above 0.
-    """
+    """Bytes of data for a user's reward: ISOCOST_REWARD_MEMORY in GiB, or half of the machine's. Raises UserError."""
     asked = os.environ.get("ISOCOST_REWARD_MEMORY")
     if asked is None:
         return max(LEAST_MEMORY * 2**30, _machine_memory() // 2)

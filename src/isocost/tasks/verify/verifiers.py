@@ -223,10 +223,7 @@ BUILT_IN: dict[str, VerifierKind] = {
 
 
 def find(name: str) -> VerifierKind:
-    """The verifier of this name: built in, `file.py:function` or `scored:SCORER`. Raises UserError if there is none.
-
-    Only the existence of a user's file is checked: its code runs in a worker, never in the run's own process.
-    """
+    """A verifier built in, or a user's, whose code runs in a worker alone. Raises UserError if there is none."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name.startswith(SCORED):
@@ -364,10 +361,8 @@ class Disagreement:
 
 
 def reference(problem: Problem, verifier: str) -> str:
-    r"""The text that should be right: the written solution if the verifier reads one, else the answer.
-
-    For `math` in a box, as a completion gives it: bare LaTeX in a sentence is no form of an answer.
-    """
+    r"""The text that should be right: the written solution if the verifier reads one, else the answer (boxed for
+    `math`)."""
     solved = problem.meta.get("solution")
     if solved is not None and (verifier == "final" or isinstance(find(verifier).mark, PythonReward)):
         return str(solved)
@@ -380,10 +375,7 @@ Mark = Callable[[Sequence[tuple[str, Problem]]], "list[float | str]"]
 
 
 def check_gold(problems: Sequence[Problem], verifier: str, mark: Mark) -> list[Disagreement]:
-    """Problems whose reference answer does not earn 1 or more, each with the reason.
-
-    `mark` gives, for (text, problem) pairs, what each earned, or in words why it has no score (`Grader.mark`).
-    """
+    """Problems whose reference answer does not earn 1 or more by `mark` (`Grader.mark`), each with the reason."""
     texts = [reference(p, verifier) for p in problems]
     out = []
     for text, p, got in zip(texts, problems, mark(list(zip(texts, problems, strict=True))), strict=True):
@@ -411,11 +403,8 @@ def try_reward(
 
     The completions: the row's own answer, another row's, a sentence and nothing. `encode` gives their tokens; what it
     refuses with a UserError the policy cannot write, and is left out. Without it tokens are bytes. `together` gives the
-    rewards of several completions in one call (`Grader.together`).
-
-    Raises:
-        UserError: if no row's own answer gets a reward, with the first failure and its row; if a completion earns
-            another reward beside others than alone.
+    rewards of several completions in one call (`Grader.together`). Raises UserError if no row's own answer gets a
+    reward, with the first failure and its row; if a completion earns another reward beside others than alone.
     """
     chosen = [rows[i * len(rows) // min(TRIED, len(rows))] for i in range(min(TRIED, len(rows)))]
     own = [(where, reference(p, verifier), p) for where, p in chosen]

@@ -169,10 +169,7 @@ def _limit(which: int, amount: int) -> None:
 
 
 def _allow_cpu(request: float, allowed: float) -> float:
-    """Limit this process to `request` more CPU seconds; returns the limit, which is set for two requests at a time.
-
-    `allowed` is the limit so far. Child processes inherit it.
-    """
+    """Limit this process and its children to `request` more CPU seconds, for two requests; returns the limit."""
     used = time.process_time()
     if allowed - used >= request:
         return allowed

@@ -53,11 +53,8 @@ class Begin:
         return Prescription(s.name, s.n, s.B, s.M, s.lr, s.warmup, s.seed, problems=problems)
 
     def newest(self, checkpoints: Iterable[int], *, again: bool) -> int | None:
-        """The newest of these checkpoints (in updates) that no missing evaluation is before; None if there is none.
-
-        A checkpoint with a missing evaluation of its own is used only if the trainer evaluates it `again` when it
-        continues.
-        """
+        """The newest checkpoint (in updates) before, or evaluated `again` at, every missing evaluation; None
+        without."""
         fits = (c for c in checkpoints if not any(u < c or (u == c and not again) for u in self.missing))
         return max(fits, default=None)
 

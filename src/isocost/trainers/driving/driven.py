@@ -263,11 +263,7 @@ class DrivenRun:
         return float(sum(_noted(attempt)["seconds"] for attempt in self.attempts))
 
     def _unlogged(self, seen: RunProgress, attempt: int) -> int:
-        """The most updates that a dead attempt may have started and not logged.
-
-        One, if its log is written as it trains. Otherwise it ended before the checkpoint that would have followed the
-        newest one that the attempt after it found.
-        """
+        """The most updates that a dead attempt may have made and not logged: one, or those up to a next checkpoint."""
         if not self.drive.late:
             return 1
         rows = self._own(self.attempts[attempt], [])

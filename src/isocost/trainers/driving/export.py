@@ -161,10 +161,7 @@ def uncounted(p: Prescription) -> list[str]:
 
 
 def unsaid(p: Prescription, options: Mapping[str, tuple[str, str]]) -> list[str]:
-    """What cannot be carried over because it is not in the records: sampling settings, with the trainer's defaults.
-
-    `options` maps a field of the prescription to the trainer's option and its default there.
-    """
+    """Sampling settings that are not in the records, so not carried over; `options` are the trainer's and defaults."""
     gone = {k: v for k, v in options.items() if getattr(p, k) is None}
     out = []
     if "max_tokens" in gone:

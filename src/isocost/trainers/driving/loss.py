@@ -19,10 +19,7 @@ OWN = ("isocost.parts.", "isocost.methods.")    # a record may come from a stran
 
 
 def loss_of(recipe: Mapping[str, Any]) -> TrainerLoss:
-    """A recipe's plain data (`isocost.recipe.describe`) in the terms that trainers share.
-
-    What no trainer has is named in `odd`. An improve's `epochs` and `minibatches` are carried over in any case.
-    """
+    """A recipe's plain data (`isocost.recipe.describe`) in the terms that trainers share; what none has is in `odd`."""
     recipe = _object(today(recipe))
     found: dict[str, Any] = {}
     odd: list[str] = []

@@ -186,11 +186,7 @@ def _at(row: Row, step: str, column: str | None) -> float | None:
 
 
 def _begins(steps: Sequence[float], usual: int) -> int:
-    """The number of a log's first update, 0 or 1, by the steps of its training rewards; else the `usual` one.
-
-    A line per update begins at it. An average over d updates has the step of the last, so that the steps are multiples
-    of d where they count from 1, and one less where they count from 0.
-    """
+    """The number of a log's first update, 0 or 1, by the steps of its training rewards; else the `usual` one."""
     each = Counter(b - a for a, b in pairwise(steps) if b > a)
     if not each:
         return usual
@@ -204,11 +200,7 @@ def _begins(steps: Sequence[float], usual: int) -> int:
 
 
 def _moves(seen: Sequence[float], last: float, more: int) -> tuple[int, int]:
-    """(what to add to the steps of evaluations, to that of one at 0 or before) to have the updates of their policies.
-
-    A log that counts from 0 evaluates either before the update of a line or after it. It is after it where the base is
-    at -1, or where only then evaluations come after round numbers of updates, or after the last.
-    """
+    """What to add to the steps of evaluations, and of one at 0 or before, to have the updates of their policies."""
     if more < 0:
         return (0, 0) if 0.0 in seen else (more, more)
     if -1.0 in seen:

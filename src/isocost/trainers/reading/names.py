@@ -76,10 +76,7 @@ class Settings:
 
 
 def spoken(rows: Sequence[Row]) -> Names | None:
-    """The names that these rows use, by their training reward; None if no known trainer uses them.
-
-    A column such as `reward` is in many tables, so names without a path in them are tried last.
-    """
+    """The names that these rows use, by their training reward, those without a path last; None if no trainer's."""
     columns = columns_of(rows)
     every = [names for module in trainers.modules("NAMES").values() for names in module.NAMES]
     every.sort(key=lambda names: "/" not in names.reward[0])

@@ -293,10 +293,7 @@ def _stitched(
 
 
 def _continued(rows: Sequence[Row], step: str, column: str | None, one: bool) -> bool:
-    """Whether lines are those of a run that was resumed: their steps go back, and never to the first again.
-
-    Unless it is known that `one` run wrote them, they go back now and then only, and no columns separate runs.
-    """
+    """Whether lines are those of one resumed run: steps go back seldom, never to the first; or they are of `one`."""
     lines = [row for row in rows if column and None not in (number(row.get(step)), number(row.get(column)))]
     steps = [row[step] for row in lines]
     back = [b for a, b in pairwise(steps) if b <= a]

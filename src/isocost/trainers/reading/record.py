@@ -110,10 +110,7 @@ def resolve(log: Log, asked: ImportOptions) -> Imported:
 
 
 def _facts(log: Log, asked: ImportOptions) -> dict[str, Any]:
-    """n, B, learning rate and seed by log, name and user; B follows from n B if only that is known.
-
-    Raises UserError if two of them disagree.
-    """
+    """n, B, lr and seed by log, name and user; B also from n B. Raises UserError if two of them disagree."""
     named = _named(log, asked.pattern)
     stated = {**asked.arm, "seed": asked.seed}
     facts: dict[str, Any] = {}
@@ -145,10 +142,7 @@ def seed_of(log: Log, asked: ImportOptions) -> int | None:
 
 
 def _evaluations(log: Log, batch: int, metric: str, asked: ImportOptions) -> list[tuple[float, Point]]:
-    """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
-
-    Without it the first logged mean is used at C = 0 if `_is_base` holds.
-    """
+    """(C, point) in order of C, rewards in [0, 1]; the stated base first, or the first mean if `_is_base` holds."""
     points = [_placed(p, batch) for p in (log.held or log.train)]
     out = [(C, _scaled(log, p, metric, asked.scale)) for C, p in sorted(points, key=lambda x: x[0])]
     if not out:

@@ -78,11 +78,7 @@ def attempts_of(rows: Sequence[Row], columns: Columns) -> list[list[Row]]:
 def stitch(
     attempts: Sequence[Sequence[Row]], columns: Columns, planned: Collection[float] | None = None
 ) -> Stitched:
-    """The attempts of one run, in order, as one curve.
-
-    `planned` are the updates after which evaluations were asked for; others are left out. Without it every evaluation
-    is kept, once for each policy.
-    """
+    """The attempts of one run, in order, as one curve; with `planned`, evaluations after other updates are left out."""
     kept: list[Row] = []
     lost: list[Row] = []
     repeated: list[float] = []
@@ -121,20 +117,14 @@ def stitch(
 
 
 def spaced(rows: Sequence[Row], columns: Columns, every: int | None) -> set[float] | None:
-    """The updates of the policies that a trainer evaluates `every` so many updates, and of the last one.
-
-    None if it is not known how many, or if less than half of the others are at these steps.
-    """
+    """The updates of the policies that a trainer evaluates `every` so many, and last; None if that is not known."""
     steps = sorted({seen for row in rows if (seen := columns.evaluated(row)) is not None})
     even = {s for s in steps if every and s % every == 0} | set(steps[-1:])
     return even if every and len(even & set(steps[:-1])) * 2 >= len(steps[:-1]) else None
 
 
 def clocked(rows: Sequence[Row], column: str) -> list[Row]:
-    """The lines of a curve with a clock that goes on over attempts, where each attempt's begins at 0.
-
-    The time of lost lines is not in it: that is in end.json, with the time to start.
-    """
+    """The lines of a curve with a clock that goes on over attempts, where each attempt's begins at 0."""
     out: list[Row] = []
     last = offset = before = 0.0
     for row in rows:

@@ -32,11 +32,16 @@ def metrics_file(path: Path, below: tuple[str, ...] = ("metrics.jsonl",)) -> Pat
     return next((p for p in (path / name for name in below) if p.is_file()), None)
 
 
-def json_table(path: Path) -> tuple[list[Row], list[str]]:
-    """(objects, what was left out) of a JSON list of objects or of JSON lines, distinguished by the first character.
+def metrics_of(path: Path, who: str, below: tuple[str, ...] = ("metrics.jsonl",)) -> tuple[Path, str | None]:
+    """The `metrics_file`, and its run's name where it has its usual one; without it UserError says `who` writes it."""
+    found = metrics_file(path, below)
+    if found is None:
+        raise UserError(f"{path} holds no {below[0]}; {who}")
+    return found, found.parent.resolve().name if found.name == below[0] else None
 
-    Raises UserError where the file is neither.
-    """
+
+def json_table(path: Path) -> tuple[list[Row], list[str]]:
+    """(objects, what was left out) of a JSON list or JSON lines. Raises UserError where the file is neither."""
     if not head(path).lstrip().startswith("["):
         return json_rows(path)
     found = json_of(path)
@@ -122,10 +127,7 @@ def cell(text: str) -> Any:
 
 
 def unread(rows: Sequence[Row], columns: Iterable[str | None]) -> list[str]:
-    """How many cells of each of these columns are not finite numbers, for the list `missing`.
-
-    Such cells are left out; empty cells are not counted.
-    """
+    """How many cells of these columns are neither empty nor finite numbers, and so left out: for the list `missing`."""
     out = []
     for column in dict.fromkeys(c for c in columns if c):
         cells = [row[column] for row in rows if row.get(column) not in (None, "")]
@@ -136,10 +138,7 @@ def unread(rows: Sequence[Row], columns: Iterable[str | None]) -> list[str]:
 
 
 def collapsed(rows: Sequence[Row], column: str) -> bool:
-    """Whether a column with numbers is NaN or infinite to its end.
-
-    Some loggers write NaN where nothing was measured, so an end no longer than the longest earlier gap is a gap.
-    """
+    """Whether a column with numbers is NaN or infinite to its end, for longer than any earlier gap."""
     cells = [x for x in (_float(row.get(column)) for row in rows) if x is not None]
     gaps = [len(list(own)) if lost else 0 for lost, own in groupby(cells, key=lambda x: not math.isfinite(x))]
     return len(gaps) > 1 and gaps[-1] > max(gaps[:-1])

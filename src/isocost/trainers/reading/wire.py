@@ -23,10 +23,7 @@ MAGIC = b":W&B"
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """(field number, value) of a protobuf message: ints for varints, bytes for everything else.
-
-    Raises ValueError where the bytes are no message.
-    """
+    """(field number, int of a varint, else bytes) of a protobuf message. Raises ValueError where the bytes are none."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -64,10 +61,7 @@ def number(data: bytes) -> float:
 
 
 def events(path: Path) -> Iterator[tuple[int, float, dict[str, float], dict[str, str]]]:
-    """(step, wall time in seconds, scalars, texts) of each TensorBoard event that holds a summary.
-
-    Raises UserError for a file that is none.
-    """
+    """(step, wall time, scalars, texts) of each TensorBoard event with a summary. Raises UserError for another file."""
     for frame in _tfrecords(path):
         try:
             step, wall, scalars, texts = _event(frame)
