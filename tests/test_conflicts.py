@@ -127,6 +127,12 @@ CASES = {
     "putting by x waves ahead": (
         has("april", max_age=1), "april.schedule conflicts with max_age 1", has("grpo", max_age=1)),
     "putting by x any choice": (has("april", choose=choose.uniform), "draws it next", has("april")),
+    "late groups x any choice": (has("dora", choose=choose.uniform), "a group that is late", has("dora")),
+    "windows x any choice": (has("tppo", choose=choose.uniform), "a text that was cut", has("tppo")),
+    "windows x no critic": (has("tppo", improve=improve.policy), "tppo.improve trains one", has("tppo")),
+    "earlier answers x any choice": (has("exit_", choose=choose.uniform), "exit_.choose draws", has("exit_")),
+    "two shares of problems as posed": (tuned("exit_", "choose.new", 0.2), r"guide\(new=0.5\)", tune(
+        tuned("exit_", "choose.new", 0.2), "guide.new", 0.2)),
     "hints by spread x shortfall": (has("adhint", allocate=TWICE), "adhint.advantage", has("adhint")),
     "batch spread x tiny batch": (has("gdpo", groups=3, rollouts=5), "batch 15", has("gdpo", groups=4, rollouts=4)),
     "batch spread switched off": (

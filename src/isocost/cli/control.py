@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from isocost.cli.options import POSITIVE, SOME, counts, refuse_others, several
 from isocost.errors import UserError
-from isocost.steps.events import Observer
+
+if TYPE_CHECKING:
+    from isocost.steps.events import Observer
 
 ONLY = ("length", "width", "offline", "offline_updates", "updates_per_sample", "sets")
 TAKES = ("out", "seed", "method", "control", "as_json", *ONLY)

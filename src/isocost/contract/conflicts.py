@@ -135,6 +135,7 @@ SHARED = {      # numbers that settings share: why they must agree
     "decay": "problems would be drawn by other pass rates than those that rollouts are compared with",
     "gamma": "the critic would be trained on other returns than the advantage uses; set both to one value",
     "lam": "the critic would be trained on other returns than the advantage uses; set both to one value",
+    "posed_anew": "problems would be drawn by another chance than they are posed anew with; set both to one value",
 }
 AT_MOST = {"best_of": ("rollouts", "a group smaller than N cannot estimate the best of N")}
 ONE_NUMBER = "they represent one number; set both to one value"
