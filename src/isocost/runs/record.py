@@ -262,7 +262,6 @@ def _step(name: str) -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of files, if there is one."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
