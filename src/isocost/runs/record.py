@@ -213,7 +213,7 @@ class RunRecord:
         self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
 
     def paid(self, account: str, cost: Cost) -> None:
-        """Record a charge, before others so that a kill loses none; charges of time wait up to `MOMENT` in total."""
+        """Record a charge at once, so that a kill loses none; charges of time alone wait, up to `MOMENT` in total."""
         if self._paid is None:
             return
         self._moments += cost.seconds
