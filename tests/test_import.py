@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from docs.build import sources as sources_page
 from isocost import trainers
 from isocost.errors import UserError
 from isocost.laws.curves import curves
@@ -697,8 +698,8 @@ def test_lengths_of_many_n_are_rounded_for_each_by_itself(tmp_path):
 
 def test_the_page_lists_every_source_and_shows_what_is_printed(theirs):
     page = (HERE.parent / "docs" / "import.md").read_text(encoding="utf-8")
-    assert page == sources.listed(page), "run: python -m isocost.trainers.reading.logs docs/import.md"
-    assert sources.listed(page.replace("| `sb3` |", "| `sb4` |")) == page and "| `sb3` |" in page
+    assert page == sources_page.listed(page), "run: python -m docs.build.sources docs/import.md"
+    assert sources_page.listed(page.replace("| `sb3` |", "| `sb4` |")) == page and "| `sb3` |" in page
     out, text, *_ = theirs
     for line in text.replace(str(out), "studies/theirs").splitlines():
         assert line in page

@@ -160,14 +160,12 @@ class Plain:
     LATER: ClassVar[Sequence[str]] = ()
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         own = {f.name: plain(getattr(self, f.name)) for f in fields(self)
                if f.name not in self.LATER or getattr(self, f.name) != f.default}
         return {**self.HEAD, **own, **{k: getattr(self, k) for k in self.SHOWN}}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """What `data()` wrote."""
         found: Self = _of_fields(cls, data)
         return found
 

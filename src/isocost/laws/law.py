@@ -431,7 +431,6 @@ class Law:
             raise UserError(self.refused.reason if self.refused else "the law has no curve")
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON: no NaN, no infinity."""
         return {"schema": 1, **{f.name: _plain(getattr(self, f.name)) for f in fields(self)}}
 
     @staticmethod

@@ -89,11 +89,9 @@ class Cache(Protocol):
         ...
 
     def move(self, source: ndarray, target: ndarray) -> None:
-        """Copy rows from slots to other slots."""
         ...
 
     def free(self, first: int) -> None:
-        """Free the slots from `first` on."""
         ...
 
     def resume(

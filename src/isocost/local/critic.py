@@ -82,7 +82,6 @@ class LocalCritic:
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from `state()`."""
         self.decoder = None
         if not state:
             return

@@ -80,7 +80,7 @@ def points(C: int, unit: int, per_doubling: int = 2) -> tuple[int, ...]:
 
 
 def spaced(C: int, unit: int, many: int) -> tuple[int, ...]:
-    """At most about `many` evenly spaced points to C, multiples of `unit`, at a distance that divides C if four are."""
+    """At most about `many` evenly spaced points to C, multiples of `unit`; their distance divides C if it can."""
     units = C // unit
     least = max(1, ceil(units / many))
     most = max(least, units // min(many, LEAST_POINTS))

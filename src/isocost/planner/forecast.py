@@ -69,7 +69,6 @@ class SealedFile(Plain):
     seal: str
 
     def sealed(self) -> Self:
-        """The same with its seal."""
         return replace(self, seal=self._hash())
 
     def _hash(self) -> str:
@@ -132,17 +131,14 @@ class Forecast(OfArm):
 
     @property
     def value(self) -> float | None:
-        """The reward forecast."""
         return self.interval.value if self.interval else None
 
     @property
     def low(self) -> float | None:
-        """The lower bound of the prediction interval."""
         return self.interval.low if self.interval else None
 
     @property
     def high(self) -> float | None:
-        """The upper bound of the prediction interval."""
         return self.interval.high if self.interval else None
 
     @property

@@ -36,7 +36,6 @@ class Money:
     price: str
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"amount": round(self.amount, 6), "currency": self.currency, "price": self.price}
 
 

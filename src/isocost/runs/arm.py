@@ -76,5 +76,4 @@ class Arm(Mapping[str, float]):
         return Arm({**self, **changes})
 
     def data(self) -> dict[str, float]:
-        """Plain data for JSON."""
         return dict(self._values)

@@ -128,11 +128,9 @@ class RunFiles:
 
     @property
     def name(self) -> str:
-        """Of the folder."""
         return self.folder.name
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
         if name not in self._read:
             try:
                 with _advised():

@@ -52,7 +52,6 @@ class Job:
                       "points": tuple(data["points"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, which `of` reads."""
         out = {f.name: getattr(self, f.name) for f in fields(self)} | {"setting": self.setting.to_dict()}
         at = out.pop("stop_at")
         if self.checkpoints == Job.checkpoints:

@@ -133,7 +133,6 @@ class KeptRollout:
         return len(self.turns) + self.left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         each = [{"said": t.said, "shown": t.shown, "reward": t.reward, "fault": t.fault, "key": t.key,
                  "tokens": _counts(t.tokens)} for t in self.turns]
         return {

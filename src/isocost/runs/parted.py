@@ -86,7 +86,6 @@ class Parting:
         return f"mark and truth have not parted: {text}"
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {**asdict(self), "hacked": self.hacked}
 
 

@@ -213,7 +213,7 @@ class RunRecord:
         self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
 
     def paid(self, account: str, cost: Cost) -> None:
-        """Record a charge, before others so that a kill loses none; charges of time wait up to `MOMENT` in total."""
+        """Record a charge at once, so that a kill loses none; charges of time alone wait, up to `MOMENT` in total."""
         if self._paid is None:
             return
         self._moments += cost.seconds
@@ -262,7 +262,6 @@ def _step(name: str) -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of files, if there is one."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:

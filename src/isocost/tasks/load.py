@@ -157,9 +157,8 @@ def load_problems(
 def _load(
     spec: str, how: Loading, limit: int | None, listed: Callable[[], Iterable[Problem]] | None
 ) -> ProblemSet:
-    """Problems of one part."""
     verifier, check, meter, reads = how.verifier, how.check, how.meter, how.reads
-    rows, read, default = _source(spec) if listed is None else (numbered("problem", iter(listed())), _itself, None)
+    rows, read, default = _source(spec) if listed is None else (numbered("problem", iter(listed())), lambda x: x, None)
     stateful = listed is not None and verifier is not None and verifiers.find(verifier).of_turns
     good, broken, duplicates, count, unfit = _gather(rows, read, limit, how.system, reads, stateful)
     name = verifier or default or _guess([p for _, p in good])
@@ -322,10 +321,6 @@ def _with_system(problem: Problem, system: str) -> Problem:
     if any(m.role == "system" for m in problem.prompt):
         return problem
     return replace(problem, prompt=(Message("system", system), *problem.prompt))
-
-
-def _itself(problem: Problem) -> Problem:
-    return problem
 
 
 # Rows of files

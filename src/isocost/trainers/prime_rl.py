@@ -207,12 +207,9 @@ def prepared(begin: Begin) -> Setup:
 
 def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
     """The lines since the attempt began; an evaluation is at the step at which it was due, that of the base at 0."""
-    return [_due(row) for row in appended(log, folder, launch, earlier)]
-
-
-def _due(row: Row) -> Row:
-    base = row.get("step") == 1 and any(VERSION_OF.fullmatch(k) and v == 0 for k, v in row.items())
-    return {**row, "step": 0} if base else row
+    rows = appended(log, folder, launch, earlier)
+    base = [row.get("step") == 1 and any(VERSION_OF.fullmatch(k) and v == 0 for k, v in row.items()) for row in rows]
+    return [{**row, "step": 0} if first else row for row, first in zip(rows, base, strict=True)]
 
 
 DRIVE = Drive(

@@ -90,7 +90,7 @@ NAMES = (LOGGED,)
 
 
 def recognise(path: Path) -> bool:
-    return path.is_file() and (_is_lines(path) or _is_console(path))
+    return path.is_file() and (_is_lines(path) or any(map(LINE.search, head(path, 200_000).splitlines())))
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
@@ -128,10 +128,6 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
 def _is_lines(path: Path) -> bool:
     text = head(path, 200)
     return text.startswith('{"step":') and '"data":' in text
-
-
-def _is_console(path: Path) -> bool:
-    return any(LINE.search(line) for line in head(path, 200_000).splitlines())
 
 
 def _lines(path: Path) -> tuple[list[Row], list[str]]:

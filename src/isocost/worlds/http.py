@@ -71,7 +71,6 @@ class RequestCounts:
     examples: dict[str, str] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {
             "sent": self.sent, "answered": self.answered, "failed": self.failed, "unknown": self.unknown,
             "repeated": dict(self.repeated), "examples": dict(self.examples),

@@ -95,7 +95,6 @@ class Setting:
                    **{part: PARTS[part](**those) for part, those in parts.items()})
 
     def but(self, **changes: Any) -> Setting:
-        """The same with other values of some fields."""
         return Setting.of(self.to_dict(), **changes)
 
     def to_dict(self) -> dict[str, Any]:

@@ -120,7 +120,6 @@ class Spec:
 
     @property
     def of(self) -> Kind:
-        """Its kind."""
         return kinds()[self.kind]
 
     def open(self, opening: Opening) -> World:

@@ -77,13 +77,9 @@ def open_world(spec: Spec, opening: Opening) -> World:
 def refuse_sampling(sampling: Sampling) -> None:
     """Raises UserError for sampling whose log-probs no service returns."""
     if sampling != Sampling():
-        said = ", ".join(f"{k} {v:g}" for k, v in vars_of(sampling).items() if v != getattr(Sampling(), k))
+        values = {k: getattr(sampling, k) for k in ("temperature", "top_p", "top_k")}
+        said = ", ".join(f"{k} {v:g}" for k, v in values.items() if v != getattr(Sampling(), k))
         raise UserError(f"{said}: {PLAIN}. Leave --temperature, --top-p and --top-k out")
-
-
-def vars_of(sampling: Sampling) -> dict[str, float]:
-    """Its values by name."""
-    return {k: getattr(sampling, k) for k in ("temperature", "top_p", "top_k")}
 
 
 def size_of(name: str, rank: int) -> tuple[int, int]:

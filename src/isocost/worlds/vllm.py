@@ -145,7 +145,6 @@ class VllmServer:
         return ids, logp, choice.get("finish_reason") == "stop"
 
     def complete(self, body: Mapping[str, Any]) -> tuple[list[int], list[float], bool]:
-        """One completion, without an event loop."""
         return self.read(self.ask("POST", COMPLETIONS, body))
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, silent: bool = False) -> Any:

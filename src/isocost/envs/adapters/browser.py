@@ -104,7 +104,6 @@ class Browser:
         return Page(self, context, attached["sessionId"])
 
     def close(self) -> None:
-        """End the browser and all its processes."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -174,7 +173,6 @@ class Page:
                                     windowsVirtualKeyCode=code)
 
     async def close(self) -> None:
-        """Close the page and its context."""
         with contextlib.suppress(BrowserFailed):
             await self.browser.call("Target.disposeBrowserContext", browserContextId=self.context)
 

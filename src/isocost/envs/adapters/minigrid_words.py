@@ -25,7 +25,7 @@ def about(env: Any) -> str:
 
 
 def show(observation: Any, info: Any) -> str:
-    """The goal, what is carried, and what is seen, nearest first, in an image (7, 7, 3) from column 3 of its end."""
+    """The goal, what is carried, and what column 3 of the last row of the (7, 7, 3) image sees, nearest first."""
     image = observation["image"]
     width, height = image.shape[:2]
     middle = width // 2

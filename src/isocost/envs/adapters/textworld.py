@@ -129,7 +129,6 @@ class Games:
             raise GameFailed("the process that plays games does not start")
 
     def close(self) -> None:
-        """End the process; its forks end with their connections."""
         self.process.kill()
         self.process.wait()
         for end in (self.process.stdin, self.process.stdout):

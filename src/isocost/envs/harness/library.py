@@ -67,7 +67,6 @@ class Library:
         self._reader.start()
 
     def close(self) -> None:
-        """End the process and its rollouts."""
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()

@@ -203,7 +203,6 @@ async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
 
 
 async def _tail(stream: asyncio.StreamReader | None) -> bytes:
-    """The end of what a stream gives."""
     assert stream is not None
     kept = b""
     while part := await stream.read(2**16):

@@ -32,7 +32,6 @@ class GapLaw:
     level: float
 
     def __call__(self, x: ndarray | float) -> ndarray:
-        """The score at X."""
         return 1 - self.beta * np.asarray(x, dtype=float) ** self.alpha
 
     def needed(self, score: float) -> float:

@@ -162,13 +162,8 @@ def fit_coscaling(temperature: ndarray, k: ndarray, reached: ndarray) -> CoScali
         raise UserError("temperatures must be above 0, k at least 1, and pass@k not all 0 and not all 1")
     columns = np.stack((np.ones_like(t), np.log(t), np.log(t) ** 2, np.log(n), np.log(t) * np.log(n)), 1)
     between = (float(t.min()), float(t.max()))
-    return _coscaling(columns, y, _first_guess(columns, y), between)
-
-
-def _first_guess(columns: ndarray, y: ndarray) -> ndarray:
-    kept = np.clip(y, 1e-3, 1 - 1e-3)
-    guess: ndarray = np.linalg.lstsq(columns, np.log(-np.log(kept)), rcond=None)[0]
-    return guess
+    begin = np.linalg.lstsq(columns, np.log(-np.log(np.clip(y, 1e-3, 1 - 1e-3))), rcond=None)[0]
+    return _coscaling(columns, y, begin, between)
 
 
 def _coscaling(columns: ndarray, y: ndarray, begin: ndarray, between: tuple[float, float]) -> CoScaling:

@@ -56,7 +56,6 @@ class StrategyAudit(Plain):
 
     @property
     def verdict(self) -> str:
-        """The verdict of the last forecast."""
         return self.outcomes[-1].verdict
 
     @property

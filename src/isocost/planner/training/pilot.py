@@ -108,7 +108,6 @@ class PilotPlan(Plain):
 
     @property
     def bill(self) -> Usage:
-        """Pilot and training together."""
         return self.pilot_bill + self.train_bill
 
     def of_purpose(self, purpose: str) -> tuple[PlannedRun, ...]:

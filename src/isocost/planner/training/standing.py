@@ -14,7 +14,7 @@ BEHIND = 2.0        # standard errors of a difference from which on an n is wors
 
 
 def ends(curves: Sequence[Curve], each: Mapping[int, float]) -> dict[int, float]:
-    """n -> the largest C at which runs of every n have cost the same, at `each` n's price of a rollout (0: any)."""
+    """n -> the largest C at which runs of every n have cost the same, at `each` n's price (all 0: in rollouts)."""
     last = {n: min(float(c.C[-1]) for c in curves if c.arm["n"] == n) for n in sorted({c.arm["n"] for c in curves})}
     most = min(each[n] * last[n] for n in last)
     return {n: most / each[n] if most > 0 else min(last.values()) for n in last}

@@ -44,12 +44,10 @@ class Launch:
     cwd: Path
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return {"key": self.key, "argv": list(self.argv), "env": dict(self.env), "cwd": str(self.cwd)}
 
     @staticmethod
     def of(data: Mapping[str, Any], folder: Path) -> Launch:
-        """The launch that `data()` wrote."""
         return Launch(data["key"], tuple(data["argv"]), dict(data["env"]), folder, Path(data["cwd"]))
 
 

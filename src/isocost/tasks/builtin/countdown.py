@@ -126,7 +126,6 @@ def _options(path: Path, known: Path, signs: str) -> Path:
 
 
 def path_text(path: Path) -> str:
-    """The expression of a path."""
     return "".join(f"{sign}{x}" for sign, x in path)[1:]
 
 

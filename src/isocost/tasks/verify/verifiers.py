@@ -223,7 +223,7 @@ BUILT_IN: dict[str, VerifierKind] = {
 
 
 def find(name: str) -> VerifierKind:
-    """A verifier built in, or a user's, whose code runs in a worker alone. Raises UserError if there is none."""
+    """Built in, `file.py:function` (whose code runs in a worker alone) or `scored:SCORER`. Raises UserError without."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name.startswith(SCORED):

@@ -60,12 +60,10 @@ class Trainer:
     stall: float = STALL
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
         return asdict(self)
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Trainer:
-        """The trainer that `data()` wrote."""
         return Trainer(**{k: data[k] for k in Trainer.__dataclass_fields__ if k in data})
 
     @property

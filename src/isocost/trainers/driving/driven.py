@@ -78,7 +78,6 @@ class DrivenRun:
 
     @property
     def drive(self) -> Drive:
-        """How its trainer is driven."""
         return KINDS[self.trainer.kind]
 
     @property
@@ -93,24 +92,20 @@ class DrivenRun:
 
     @property
     def out(self) -> Path:
-        """Where the trainer writes."""
         return (self.folder / TRAINER).resolve()
 
     @property
     def attempts(self) -> list[Path]:
-        """The folders of its attempts, in order."""
         found = (self.folder / ATTEMPTS).glob("*/" + LAUNCH)
         return sorted((p.parent for p in found), key=lambda p: int(p.name))
 
     def values(self, attempt: int) -> dict[str, str]:
-        """The words in braces of an attempt."""
         bare = self.sizes.values(self.out, attempt, Path())
         own = {**bare, "folder": str((self.folder / ATTEMPTS / str(attempt)).resolve())}
         log = self.trainer.path(bare) if self.drive.log == METRICS else Path(filled(self.drive.log, own, "the log"))
         return {**bare, "log": str(log)}
 
     def log(self, attempt: int) -> Path:
-        """The file or folder that an attempt logs to."""
         return Path(self.values(attempt)["log"])
 
     # launching ------------------------------------------------------------------------------------------------
@@ -141,7 +136,7 @@ class DrivenRun:
         """Keep what an attempt logged and how long it ran: the next attempt may overwrite its log. `watched`: until
         now; otherwise until it was last noted."""
         if not (attempt / ENDED).exists():
-            before = [row for rows in self._rows_before(attempt) for row in rows]
+            before = [row for rows in self._every(attempt) for row in rows]
             write_text(attempt / LOGGED, "".join(json_line(r) + "\n" for r in self._live(attempt, before)))
             if watched:
                 note_clock(attempt)
@@ -163,18 +158,13 @@ class DrivenRun:
         """The updates of policies that were to be evaluated and are not."""
         return [u for u in self.asked if u not in seen.evaluated]
 
-    def _every(self) -> list[list[Row]]:
+    def _every(self, before: Path | None = None) -> list[list[Row]]:
+        """The rows of each attempt, of all or of those before one."""
         out: list[list[Row]] = []
         for attempt in self.attempts:
-            out.append(self._own(attempt, [row for rows in out for row in rows]))
-        return out
-
-    def _rows_before(self, attempt: Path) -> list[list[Row]]:
-        out: list[list[Row]] = []
-        for other in self.attempts:
-            if other == attempt:
+            if attempt == before:
                 break
-            out.append(self._own(other, [row for rows in out for row in rows]))
+            out.append(self._own(attempt, [row for rows in out for row in rows]))
         return out
 
     def _own(self, attempt: Path, before: Sequence[Row]) -> list[Row]:

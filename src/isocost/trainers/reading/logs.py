@@ -8,7 +8,6 @@ guessed, unpickled or executed.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
@@ -240,22 +239,3 @@ def reward_only(columns: Mapping[str, str], source: str) -> None:
     other = next((name for name in columns if name != "reward"), None)
     if other is not None:
         raise UserError(f"--map {other}=... is not for {source}, whose columns are known: it takes reward=COLUMN only")
-
-
-def catalogue() -> str:
-    """The sources as a table in Markdown."""
-    rows = [(f"`{n}`", *(getattr(load(n), k) for k in ("READS", "GIVES", "LACKS"))) for n in names()]
-    lines = ["| `--from` | what is read | what it gives | what it lacks |", "| --- | --- | --- | --- |"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
-
-
-def listed(page: str) -> str:
-    """A page that has this table, with the sources of today; the table ends at the first empty line."""
-    header = catalogue().partition("\n")[0]
-    before, _, after = page.partition(header)
-    return before + catalogue() + "\n" + after.partition("\n\n")[2]
-
-
-if __name__ == "__main__":      # python -m isocost.trainers.reading.logs docs/import.md
-    place = Path(sys.argv[1])
-    place.write_text(listed(place.read_text(encoding="utf-8")), encoding="utf-8")
