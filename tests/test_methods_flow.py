@@ -193,8 +193,6 @@ def test_what_has_no_language_model_is_neither_diagnosed_nor_evaluated_again(tmp
     asyncio.run(run(job("grpo", export=True), tmp_path / "r"))
     with pytest.raises(UserError, match="its model is not written as a Hugging Face folder"):
         evaluate(tmp_path / "r")
-    with pytest.raises(UserError, match=r"latr\.play needs log-probs under top-p and top-k"):
-        asyncio.run(run(job("latr"), tmp_path / "l"))
 
 
 def test_its_name_has_no_address_and_its_options_arrive_with_its_problems():

@@ -241,6 +241,8 @@ def test_totrl_pays_all_solutions_and_not_a_part_of_them():
     alone = answered(QUESTION, ("\\boxed{4}", "\\boxed{5}", ""))
     world.grade = by_text
     assert scores(asyncio.run(totrl.reward(alone, world))) == [1, -0.5, -1]
+    cut = alone.of(r.but(stop=Stop.LENGTH) for r in alone.rollouts)
+    assert scores(asyncio.run(totrl.reward(cut, world))) == [-1, -1, -1], "whatever the verifier says of it"
 
 
 async def all_marked(rollouts):
@@ -412,6 +414,9 @@ def test_rlsqm_checks_without_running():
     for wrong in ("short",), ():
         with pytest.raises(UserError, match=r"reward\.metrics has '(short|nothing)'"):
             asyncio.run(rlsqm.reward(own, world, metrics=wrong))
+    for weight in ("0", "-1", "nan", "x"):
+        with pytest.raises(UserError, match="with a weight above 0"):
+            asyncio.run(rlsqm.reward(own, world, metrics=(f"{weight}*parses",)))
 
 
 # DORA ---------------------------------------------------------------------------------------------------------------
