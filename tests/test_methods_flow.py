@@ -1,14 +1,17 @@
 """The flow world: its steps by hand, what sampler and learner agree on, what is charged, and what trains in it."""
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from isocost.batch import Forward
 from isocost.chance import Purpose
 from isocost.doctor.model import diagnose
 from isocost.errors import UserError
+from isocost.ledger import Ledger
 from isocost.methods import branchgrpo, gdro, grpo, pirl
 from isocost.pack import pack
 from isocost.parts.play import fork, given, sample
@@ -71,6 +74,8 @@ def test_a_step_is_the_equation_of_the_paper_by_hand():
     mean, sd = policy(x, k, x, 0 * warm)           # without noise it is Euler's step
     torch.testing.assert_close(mean, x - 0.1 * torch.tensor([0.5, -1.0], dtype=flow.WIDE))
     assert not sd.any()
+    learned = flow.Flow(0.5, True)
+    torch.testing.assert_close(learned(x, k, x, 0.5 * warm)[1], 0.5 * learned(x, k, x, warm)[1])
 
 
 def test_a_token_is_a_point_and_the_text_is_the_last_one():
@@ -80,7 +85,7 @@ def test_a_token_is_a_point_and_the_text_is_the_last_one():
     text = flow.PlaneText()
     assert text.decode(tokens[:1].tolist()) == "0.100000 -2.500000"
     assert text.encode("") == [] and len(text.prompt([modes.Message("user", "45.0")])) == 1
-    with pytest.raises(UserError, match="reads no text but a direction, so not '0.5 -1.5'"):
+    with pytest.raises(UserError, match=r"reads no text but a direction, so not '0\.5 -1\.5'"):
         text.encode("0.5 -1.5")             # as SAPO and hints would
     for words in (["17+25="], ["45.0", "5"]):
         with pytest.raises(UserError, match="is no direction"):
@@ -188,8 +193,6 @@ def test_what_has_no_language_model_is_neither_diagnosed_nor_evaluated_again(tmp
     asyncio.run(run(job("grpo", export=True), tmp_path / "r"))
     with pytest.raises(UserError, match="its model is not written as a Hugging Face folder"):
         evaluate(tmp_path / "r")
-    with pytest.raises(UserError, match=r"latr\.play needs log-probs under top-p and top-k"):
-        asyncio.run(run(job("latr"), tmp_path / "l"))
 
 
 def test_its_name_has_no_address_and_its_options_arrive_with_its_problems():
@@ -282,6 +285,24 @@ def test_gdros_credit_is_the_slope_of_its_loss(there):
     loss.backward()
     got = gdro.advantage(batch, None, beta=1.0, tau=0.3, gamma=0.5)[:, 4]
     np.testing.assert_allclose(got.tolist(), (-s.grad).tolist(), atol=1e-5)
+
+
+def test_gdros_second_update_has_the_slope_at_the_policy_after_the_first(there):
+    batch, taught = batch_of(there.world, play(there.world, 2), [0, 1]), []
+    batch = batch.but(extra={"reference": batch.logp}, advantage=batch.logp * 0)
+    now = batch.logp + torch.tensor([[0.3], [-0.2]]) * batch.mask
+
+    class Learner:
+        def score(self, batch):
+            return Forward(now, now)
+
+        def update(self, batch, loss, *, lr):
+            taught.append(batch.advantage)
+            return {"loss": 0.0}
+
+    gdro.improve(batch, gdro.recipe(), SimpleNamespace(learner=Learner()), Ledger(), epochs=2)
+    assert torch.equal(taught[0], batch.advantage)
+    torch.testing.assert_close(taught[1], gdro.advantage(batch.but(logp=now), None))
 
 
 def test_the_ratio_of_a_path_is_the_product_of_its_steps(there):

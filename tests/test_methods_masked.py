@@ -103,6 +103,13 @@ def test_the_most_confident_places_stay_and_an_end_counts_less():
     assert masked.chosen(np.log(p), 0 * u, masked_places, 8, 1.0)[2].sum() == 7      # a place is filled once
 
 
+def test_an_ends_factor_grows_to_one_in_the_last_pass(monkeypatch):
+    factors, own = [], masked.chosen
+    monkeypatch.setattr(masked, "chosen", lambda *given: factors.append(given[-1]) or own(*given))
+    play(opened(end_factor=0.4, passes=4), 1)
+    np.testing.assert_allclose(factors, [0.4, 0.6, 0.8, 1.0])
+
+
 def test_a_cut_trajectory_goes_on_as_it_would_have_and_a_fork_pays_for_its_own():
     world = opened()
     (whole,) = play(world, 1)

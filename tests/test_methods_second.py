@@ -20,8 +20,10 @@ from isocost.methods import chipseek, exit_, j1, jetrl, rlad, rlsqm, sapo, spct,
 from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.ops import gae
 from isocost.pack import pack
+from isocost.parts.play import sample
 from isocost.recipe import tune
 from isocost.scorers import checks_of, solutions_of
+from isocost.seams import Attempts, Wave
 from isocost.tasks.builtin import countdown, expressions, families
 from isocost.types import Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds.toy import world as toy_world
@@ -87,6 +89,12 @@ def test_exit_poses_what_it_chose_one_step_deeper_than_the_answer_it_shows():
         assert asked.content in (exit_.IMPROVE, exit_.DIVERGE)
     assert abs(fresh / 120 - 0.5) < 0.15 and min(depths[1], depths[2]) > 10
     assert asyncio.run(exit_.guide(pool[2], None, ledger)) == [pool[2]], "that problem has no answer"
+    ledger = told(Ledger(), hand_made([1, 1, 0, 0], problem=pool[0]))
+    drawn = exit_.choose(pool, ledger, 8, np.random.default_rng(0), inner=lambda pool, _, count, rng: [pool[1]] * count)
+    for ledger.drawn, problem in enumerate(drawn):
+        (task,) = asyncio.run(exit_.guide(problem, None, ledger))
+        assert bool(task.variant) is (problem == pool[0]), "choose and guide agree on each problem of a wave"
+    assert 0 < drawn.count(pool[0]) < 8
 
 
 def test_exit_trains_on_one_step_at_any_depth():
@@ -233,6 +241,8 @@ def test_totrl_pays_all_solutions_and_not_a_part_of_them():
     alone = answered(QUESTION, ("\\boxed{4}", "\\boxed{5}", ""))
     world.grade = by_text
     assert scores(asyncio.run(totrl.reward(alone, world))) == [1, -0.5, -1]
+    cut = alone.of(r.but(stop=Stop.LENGTH) for r in alone.rollouts)
+    assert scores(asyncio.run(totrl.reward(cut, world))) == [-1, -1, -1], "whatever the verifier says of it"
 
 
 async def all_marked(rollouts):
@@ -285,6 +295,17 @@ def test_tppo_trains_each_token_once_and_goes_on_where_it_stopped():
     assert world.meter.of().decode == sum(r.segments[0].written for r in whole)
     assert sum(ledger.fates.values()) == world.meter.of().rollouts == 160, "every window is one rollout"
     assert max(len(r.segments[0]) for r in whole) > 2 + 4, "a third window"
+
+
+def test_tppo_keeps_the_texts_for_which_a_step_has_no_attempt():
+    world, pace = toy_world(), replace(methods.recipe("tppo").pace(LEDGER), max_tokens=6)
+    begun = asyncio.run(sample(QUESTION, range(12), world, replace(pace, max_tokens=1, in_parts=True), Place(0, 0, 0)))
+    cut, ledger = [r for r in begun if r.stop is Stop.LENGTH][:3], Ledger()
+    ledger.kept["unfinished"] = [Group(QUESTION, tuple(cut), Place(0, 0, 0))]
+    play = Attempts(sample, world, pace, Wave(1, world.engine.halt), Place(0, 1, 0))
+    made = asyncio.run(tppo.schedule(QUESTION, [0, 1], play, ledger, window=1))
+    (kept,) = ledger.kept["unfinished"]
+    assert len(cut) == 3 and len(made) == 2 and kept.rollouts[-1] is cut[2]
 
 
 def test_tppo_with_a_window_of_the_whole_answer_is_ppo():
@@ -393,12 +414,15 @@ def test_rlsqm_checks_without_running():
     for wrong in ("short",), ():
         with pytest.raises(UserError, match=r"reward\.metrics has '(short|nothing)'"):
             asyncio.run(rlsqm.reward(own, world, metrics=wrong))
+    for weight in ("0", "-1", "nan", "x"):
+        with pytest.raises(UserError, match="with a weight above 0"):
+            asyncio.run(rlsqm.reward(own, world, metrics=(f"{weight}*parses",)))
 
 
 # DORA ---------------------------------------------------------------------------------------------------------------
 
 def test_dora_is_late_by_whole_windows_and_has_one_version():
-    recipe = tune(tune(methods.recipe("dora", groups=4, rollouts=4), "schedule.window", 2), "pace.max_tokens", 6)
+    recipe = tune(tune(methods.recipe("dora", groups=4, rollouts=4), "schedule.window", 2), "pace.max_tokens", 8)
     world = toy_world()
     ledger, steps = run(recipe, world, 240)
     groups = [(k, g) for k, s in enumerate(steps) for g in s.groups]
@@ -409,6 +433,7 @@ def test_dora_is_late_by_whole_windows_and_has_one_version():
         assert len(versions) == 1 and step - versions.pop() <= max(late), "a wave in which none is due makes no step"
         assert late == {float(min(math.ceil(longest / 2) - 1, 2))}
     assert {r.numbers["late"] for _, g in groups for r in g.rollouts} == {0.0, 1.0, 2.0}
+    assert max(r.segments[0].written for _, g in groups for r in g.rollouts) > 6, "three waves late but for the bound"
     assert sum(ledger.fates.values()) == world.meter.of().rollouts
 
 

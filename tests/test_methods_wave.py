@@ -20,8 +20,12 @@ from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.pack import pack
 from isocost.parts import play
 from isocost.recipe import tune
+from isocost.runs.arm import Arm
+from isocost.runs.job import Job
+from isocost.runs.run import run as run_of
 from isocost.types import Group, Message, Place, Problem, Sampling, Score, Stop
 from isocost.worlds import toy
+from isocost.worlds.setting import Setting
 from toy import QUESTION, attempt, batch_of, group, per_rollout, ratios, run
 
 LEDGER = Ledger()
@@ -384,6 +388,13 @@ def test_redstar_imitates_first_and_then_reinforces():
 def text(tokens, *, born=0, parent=None, p1=0.9, p2=0.0, stop=Stop.DONE):
     k = len(tokens)
     return latr.Lookahead(list(tokens), np.log(np.full(k, p1)), [9] * k, np.full(k, p2), stop, born, parent)
+
+
+def test_latr_needs_a_sampler_that_truncates(tmp_path):
+    points = Setting.of(model="flow2d:modes", data="modes:count=20", max_tokens=11, samples=1)
+    job = Job(name="latr", setting=points, method="latr", seed=0, budget={"rollouts": 8}, arm=Arm(n=4, B=2, lr=1e-3))
+    with pytest.raises(UserError, match=r"latr\.play needs log-probs under top-p and top-k"):
+        asyncio.run(run_of(job, tmp_path))
 
 
 def test_latrs_distance():

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -30,9 +31,11 @@ async def reward(group: Group, world: World, *, metrics: tuple[str, ...] = METRI
 
     The metrics are those of `isocost.scorers.checks_of`: it can be read, reads its input, has no operation without
     effect, no two constants that make one, and `saved`. The parts are `right`, the verifier's score, and every metric.
-    Raises UserError for an unknown metric.
+    Raises UserError for an unknown metric, and for a weight that is not above 0.
     """
-    asked = [(float(w or 1), name) for w, _, name in (m.rpartition("*") for m in metrics)]
+    asked = [(_number(w or "1"), name) for w, _, name in (m.rpartition("*") for m in metrics)]
+    if not all(w > 0 for w, _ in asked):
+        raise UserError(f"reward.metrics is {list(metrics)}: give each as NAME, or WEIGHT*NAME with a weight above 0")
     made, out = await verified(group, world), []
     for r in made.rollouts:
         said = checks_of(group.problem, r.final)
@@ -43,6 +46,10 @@ async def reward(group: Group, world: World, *, metrics: tuple[str, ...] = METRI
             r = r.scored(Score(value, {"right": r.score.value, **said}))
         out.append(r)
     return made.of(out)
+
+
+def _number(text: str) -> float:
+    return float(text) if re.fullmatch(r"\d*\.?\d+", text) else 0.0
 
 
 def recipe(**changes: Any) -> Recipe:

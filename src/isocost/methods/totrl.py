@@ -61,9 +61,10 @@ async def reward(group: Group, world: World, *, wrong: float = -0.5, none: float
 def _paid(rollout: Rollout, every: set[str], wrong: float, none: float) -> Rollout:
     if rollout.score is None:
         return rollout
-    said = answer_of(rollout.problem, rollout.final) if rollout.stop is not Stop.LENGTH else None
+    cut = rollout.stop is Stop.LENGTH
+    said = None if cut else answer_of(rollout.problem, rollout.final)
     given = {x.strip() for x in said.split(",")} if said else set[str]()
-    right = given == every if len(every) > 1 else rollout.score.value > 0
+    right = given == every if len(every) > 1 else rollout.score.value > 0 and not cut
     value = 1.0 if right else wrong if given else none
     noted = rollout.but(notes={**rollout.notes, "several": float(len(given))})
     return noted.scored(Score(value, {"right": rollout.score.value}))
