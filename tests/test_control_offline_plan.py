@@ -14,7 +14,7 @@ from isocost.disk.jsonfile import line
 from isocost.errors import UserError
 from isocost.laws.value_fit import Arrivals, ControlPrice, arrivals, fit_control
 from isocost.planner.control import prescribe
-from isocost.planner.control.outcome import mean_arrival
+from isocost.planner.control.outcome import PRESCRIBED, audit_control, mean_arrival, runs_to_train, seal_control
 from isocost.planner.control.pilot import ControlCosts, plan_control_pilot
 from isocost.planner.control.prescribe import Wish, prescribe_control, unidentified
 from isocost.runs.arm import Arm
@@ -81,6 +81,20 @@ def test_a_run_that_has_the_return_at_its_first_evaluation_is_censored_from_belo
     assert arrivals([replace(curve, arm=arm.but(offline=None))], -1.0).side.tolist() == [0]     # of samples alone
 
 
+def test_runs_that_mostly_have_the_return_at_their_first_evaluation_miss_only_if_that_is_too_soon():
+    found = prescribe_control(sweep()[1], Wish(PRICE, wanted=0.7))
+    forecast = seal_control(found, 0.15, {})
+
+    def verdict(soon):
+        curves = [replace(planted(r.arm, r.seed, r.samples), run=r.name) for r in runs_to_train(found)[PRESCRIBED]]
+        curves[1:] = [replace(c, samples=soon * np.array([1, 2, 3]), returns=np.ones(3)) for c in curves[1:]]
+        return audit_control(forecast, curves, dict.fromkeys((c.run for c in curves), forecast.seal))
+
+    said = verdict(found.arrival.value)
+    assert said.verdict == "cannot tell" and "too many had it at their first evaluation" in said.reason
+    assert verdict(found.arrival.low / 9).verdict == "miss"
+
+
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     """A profiled study whose runs are planted."""
@@ -122,7 +136,9 @@ def test_a_study_of_updates_on_a_set_goes_from_plan_to_audit(study):
         plan(read(study), {"sigma": (1.0, 2.0, 4.0)})
     pilot = plan(read(study), {"wanted": 0.7, "workers": 1})
     assert {r.arm["offline"] for r in pilot.pilot.runs} == set(GRID) and "125, 250, 500" in pilot.pilot.why
+    assert "isocost pilot" in str(pilot.rows())
     own_step(read(study), "pilot", {}, ())(read(study))
+    assert "isocost fit" in str(plan(read(study), {}).rows())
     law = own_step(read(study), "fit", {}, ())(read(study))
     assert "125 offline updates" in str(law.rows()) and "best batch" not in str(law.rows())
     found = plan(read(study), {})
@@ -173,6 +189,10 @@ def test_a_real_profile_measures_what_an_update_on_the_set_takes(tmp_path):
     assert found["costs"]["first_flop"] == run["offline"]["flop"] > found["costs"]["update_flop"] > 0
     ratio = found["costs"]["first_seconds"] / found["costs"]["update_seconds"]
     assert ratio == pytest.approx(found["costs"]["first_flop"] / found["costs"]["update_flop"])
+    costs = found["costs"]
+    bills = [json.loads(x.read_text())["bill"]["train"] for x in (tmp_path / "s" / "profile").glob("*/end.json")]
+    assert sum(b["seconds"] - costs["sample_seconds"] * b["env_steps"] for b in bills) == pytest.approx(
+        sum(12 * costs["first_seconds"] + (b["updates"] - 12) * costs["update_seconds"] for b in bills))
     assert run["offline"]["updates"] == 12 and found["offline"] == [6, 12, 24] and "one on the set" in text
     assert run["agent"]["members"] == 2
     assert said(*ask) == text

@@ -109,6 +109,10 @@ def test_the_error_of_a_model_by_hand():
     assert model.fitted(params(model=net), batch).item() == pytest.approx(2 * (1 + 1 + np.log(2)))
     assert model.fitted(params(model=net), batch, torch.full((1, 1, 1, 1), 4.0)).item() == pytest.approx(
         2 * (4 + 1 + np.log(2)))
+    sure = members(lambda x: torch.cat((x[..., :1], x[..., :1], 0 * x[..., :1] + 2), -1), outputs=3)    # logit 2
+    for ends, loss in ((0.0, np.log(1 + np.exp(2))), (0.9, np.log(1 + np.exp(-2)))):
+        now = batch._replace(discount=one[..., 0] * ends)
+        assert model.fitted(params(model=sure), now).item() == pytest.approx(1 + 1 + loss)
 
 
 def test_first_the_model_is_trained_and_then_all_but_the_model():
@@ -133,7 +137,8 @@ def test_how_alike_slopes_are_is_the_sum_of_cosines_of_pairs():
     """Q_k = w_k · a. Three alike: 6 pairs of 1 over K − 1. At right angles: 0. Opposite: 2 · −1 / 1."""
     one = torch.full((1, 4, 2), 0.3)
     batch = Transitions(one, one, one[..., 0], one, one[..., 0])
-    for slopes, found in (([(1, 1)], 0.0), ([(1, 0), (2, 0), (5, 0)], 3.0), ([(1, 0), (0, 2)], 0.0), ([(1, 1), (-3, -3)], -2.0)):
+    for slopes, found in (([(1, 1)], 0.0), ([(1, 0), (2, 0), (5, 0)], 3.0), ([(1, 0), (0, 2)], 0.0),
+                          ([(1, 1), (-3, -3)], -2.0)):
         w = torch.tensor(slopes, dtype=torch.float32)[None, :, None]
         net = Given(lambda x, w=w: (x[..., 2:] * w).sum(-1, keepdim=True), 1, len(slopes))
         assert ravl.alike(params(critic=net), batch).item() == pytest.approx(found, abs=1e-5)
@@ -218,7 +223,7 @@ def test_the_model_of_vagram_is_weighed_by_the_slope_of_the_value():
     s = torch.tensor([[[1.0, 2.0], [1.0, 2.0]]])
     batch = Transitions(s, 0 * s[..., :1], s[..., 0], s, s[..., 0])
     actor = Given(lambda x: 0 * x, 2)
-    linear = params(critic=Given(lambda x: 3 * x[..., :1]), actor=actor)
+    linear = params(critic=members(lambda x: 2 * x[..., :1], lambda x: 4 * x[..., :1], outputs=1), actor=actor)
     assert vagram.slopes(linear, batch, 0.95).tolist() == [[[3, 0], [3, 0]]]
     flat = params(critic=Given(lambda x: 0 * x[..., :1] + 7), actor=actor)
     assert vagram.slopes(flat, batch, 0.95).abs().max() == 0
@@ -260,6 +265,7 @@ def test_a_step_of_guidance_by_hand():
     assert found.action.item() == pytest.approx(0.65 / 2**0.5)
     assert (found.observation.item(), found.reward.item(), found.discount.item()) == (0, 0, 0.5)
     assert guided(lambda x: 0 * x[..., :8], 0.0).action.item() == 0
+    assert guided(lambda x: 0 * x[..., :8] + 1, 0.0).discount.item() == 0       # its end is 1
     assert pgd.towards(torch.zeros(1, 1, 2, 1), torch.tensor([[[[3.0], [-4.0]]]])).flatten().tolist() == pytest.approx(
         [0.6, -0.8])
 
@@ -286,7 +292,7 @@ def test_pieces_are_of_one_trajectory_and_in_units_of_the_sets_spread():
     assert np.allclose(piece[0, :, -1, 3], [1, 0, 1], atol=1e-5) and batch.observation[0, :, 0].tolist() == [0, 20, 21]
     rows, others = replay.split(replay.rows[0])[0], batch.others
     assert others["mean"][0, 0, 0, 0] == rows.mean() and others["spread"][0, 0, 0, 0] == rows.std(correction=0)
-    with pytest.raises(UserError, match="networks.steps is 4 and sample.steps is 6"):
+    with pytest.raises(UserError, match=r"networks\.steps is 4 and sample\.steps is 6"):
         methods.refuse_unfit(methods.tuned(methods.agent("pgd"), {"sample.steps": "6"}), open_task("maze:4"))
     short = pgd.sample(chain([2, 1]), 1, Fixed(replay=0.0), gamma=0.9, steps=3).others
     assert np.allclose((short["piece"] * short["spread"] + short["mean"])[0, 0, :, 0], [0, 1, 1], atol=1e-5)
@@ -349,6 +355,9 @@ def test_a_batch_of_moorl_has_one_source_that_each_run_draws():
     batch = loop.agent.sample(loop.replay.view(range(8)), 16, Luck([r.source for r in loop.runs], [3] * 8, "test"))
     of_set = [[tuple(x) in kept for x in run] for run in batch.observation.tolist()]
     assert {sum(run) for run in of_set} == {0, 16}
+    for old, many in ((0.0, 0), (1.0, 16)):
+        batch = moorl.sample(loop.replay.view([0]), 16, Luck([Draws(0)], [3], "test"), old=old)
+        assert sum(tuple(x) in kept for x in batch.observation[0].tolist()) == many
 
 
 def test_one_inner_step_of_moorl_is_sac_and_two_move_by_the_mean_of_their_slopes():
@@ -414,6 +423,8 @@ def test_each_action_of_a_sequence_is_judged_where_the_model_expects_it():
     worth = (first + 10 * first + second) / 2
     assert found["actor"].item() == pytest.approx(np.mean(logs) - worth, rel=1e-5)
     assert found["model"].grad_fn is not None and found["critic"].item() == pytest.approx(0)
+    after = srl.target(batch._replace(discount=s[..., 0] + 0.5), p, p, Fixed(next=0.0))     # of the first action
+    assert after.item() == pytest.approx(0.5 * (first - logs[0]), rel=1e-5)
 
 
 def test_srl_acts_by_the_state_of_its_last_decision_alone():

@@ -116,6 +116,15 @@ def test_riac_cuts_where_progress_differs_and_draws_by_it():
     assert 0.75 < (draws > 0.5).mean() < 0.95       # of 70 %: root 1 in 3, the upper region 2 in 3; 20 % anywhere
 
 
+def test_riac_cuts_where_both_sides_have_episodes():
+    """alp is 1 below 0.2, 0.45 up to 0.5 and 0 above: its sides differ most at a cut at 0.2, which has few below."""
+    c = np.arange(401) * 0.618034 % 1
+    past = past_of(c, np.select([c < 0.2, c < 0.5], [2.0, 0.9]) * np.arange(401) / 401)
+    root = riac.Region(np.zeros(1), np.ones(1), list(range(401)))
+    low, _ = riac.split(root, past, 400, np.random.default_rng(0))
+    assert 0.4 < low.high[0] < 0.6
+
+
 def test_riac_drops_its_oldest_quarter_where_no_cut_is_allowed():
     past = past_of(np.full(9, 0.5), np.arange(9.0), teacher("riac:most=8"))
     chosen(past, 1)
@@ -153,6 +162,21 @@ def test_mbtl_begins_in_the_middle_takes_a_source_at_a_time_and_then_any_of_them
     first, second, third = seen[:4], seen[4:8], seen[8:12]
     assert set(first) == {0.5} and len(set(second)) == len(set(third)) == 1
     assert len({0.5, *second, *third}) == 3 and set(seen[12:]) == {0.5, *second, *third}
+
+
+def test_mbtl_reads_the_end_of_a_source(monkeypatch):
+    read = list[float]()
+    monkeypatch.setattr(mbtl, "following", lambda y, *rest: read.extend(y) or 0)
+    chosen(past_of([0.5] * 8, [0, 0, 0, 0, 0, 0, 0.5, 1], teacher("mbtl:every=8,most=2,grid=5")), 1)
+    assert read == [0.75]
+
+
+def test_a_rare_kind_of_state_is_drawn_as_often_as_another(monkeypatch):
+    monkeypatch.setattr(snapshot, "KINDS", 2)
+    past = past_of([], [], teacher("snapshot:share=1"))
+    past.shown = (np.append(np.zeros((90, 2)), np.full((10, 2), 9.0), 0),)
+    rng = np.random.default_rng(0)
+    assert 0.4 < np.mean([past.choose(past, rng).state[0] == 9 for _ in range(400)]) < 0.6
 
 
 def test_snapshots_are_states_of_demonstrations_for_the_first_episodes():
@@ -219,7 +243,7 @@ def test_demonstrations_are_charged_and_a_snapshots_cut_is_no_end(tmp_path):
     (end,) = run_stack(jobs("snapshot:steps=5,share=1", 0), [tmp_path / "a"])
     assert shown > 8 and end["samples"] == 150 - shown and end["bill"]["train"]["env_steps"] == 150
     assert json.loads((tmp_path / "a" / "metrics.jsonl").read_text().splitlines()[-1])["env_steps"] == 150
-    with pytest.raises(UserError, match="demonstrations take .* and the budget is 150: raise it"):
+    with pytest.raises(UserError, match=r"demonstrations take .* and the budget is 150: raise it"):
         run_stack(jobs("snapshot:demonstrations=80", 0), [tmp_path / "b"])
     run = StackedRun(0, 1.0, 1e-3, lessons=lessons("snapshot:steps=5,share=1", open_task("maze:9"), 0))
     loop = Loop(agent("sac", batch=16, width=16), open_task("maze:9"), [run], 400)

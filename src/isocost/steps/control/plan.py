@@ -16,6 +16,7 @@ from isocost.planner.control.curves import return_curves
 from isocost.planner.control.pilot import COUNT, ControlPilot, plan_control_pilot
 from isocost.planner.control.prescribe import ControlPlan, Wish, prescribe_control
 from isocost.runs.arm import Arm
+from isocost.runs.files import ended
 from isocost.screen.display import OfPlanner, Result, Row, Table, folder_field, given
 from isocost.screen.words import counted, duration, grouped, word
 from isocost.steps.control.profile import ControlProfile
@@ -56,13 +57,14 @@ def said(unit: str, amount: float) -> str:
 
 @dataclass(frozen=True)
 class ControlPilotResult(OfPlanner):
-    """The plan of a pilot of control (`isocost.planner.control.pilot.ControlPilot`)."""
+    """The plan of a pilot of control (`isocost.planner.control.pilot.ControlPilot`). step: the command that follows."""
 
     has: ClassVar[str] = "pilot"
 
     pilot: ControlPilot
     folder: Path | None = folder_field()
     besides: str = ""
+    step: str = "pilot"
 
     @property
     def heading(self) -> str:
@@ -73,7 +75,7 @@ class ControlPilotResult(OfPlanner):
         p = self.pilot
         cost = f"{worded(p.budget, p.cost)} of {p.budget}" if p.budget else said(p.unit, p.cost)
         return given(Row("grid", p.why), Row("cost", cost), Row("not in the budget", self.besides),
-                     Row("next", f"isocost pilot {word(self.folder)}" if self.folder else "", "command"))
+                     Row("next", f"isocost {self.step} {word(self.folder)}" if self.folder else "", "command"))
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
                                   seeds=asked.seeds, seed=study.asked["seed"], shorter=asked.shorter or 0.0)
         study = study.write("pilot.json", {**made.data(), OPTIONS: told})
     pilot = pilot_of(study)
-    return ControlPilotResult(pilot, study.path, evaluating(study, len(pilot.runs)))
+    step = "fit" if all(ended(study.runs / r.name) for r in pilot.runs) else "pilot"
+    return ControlPilotResult(pilot, study.path, evaluating(study, len(pilot.runs)), step)
 
 
 def _refuse_random(profile: ControlProfile, length: int | None, sets: Mapping[str, str]) -> None:
