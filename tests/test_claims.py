@@ -138,7 +138,7 @@ def test_a_claim_goes_from_pilot_to_page_and_a_refused_one_only_with_a_reason(pl
     assert {r["lr"] for own in record["pilot"]["runs"].values() for r in own} == {2e-4}
     assert {x["name"]: x["passed"] for x in record["gate"]}["seeds"] is False and not record["decidable"]
     assert claim.main(["seal", "x"]) == claim.REFUSED and "refused by the gate: " in capsys.readouterr().err
-    assert "T: C. |" in claim_page.page(claim.kept()).partition("Not asked, because")[2]
+    assert "| T |" in claim_page.page(claim.kept()).partition("Not asked, because")[2]
 
     place(x=ROW | {"seeds": 3})
     with pytest.raises(UserError, match="changed after its pilot"):
