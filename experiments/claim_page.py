@@ -72,15 +72,13 @@ refusal, rates, lengths and datasets were changed and piloted again; `dqn_target
 
 {older} claims are older than the gate. They were sealed as source text: the files `NAME.py` in the headlines folder of
 experiments, commit {commit}. Their intervals are two-sided, 95 % for all questions of a claim together.
-Settings were searched on other seeds until plain RL failed, not until the claim held. `python -m experiments.claim
-repeat NAME` trains a claim again.
+Settings were searched on other seeds until plain RL failed, not until the claim held.
 
 That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
 cost the same. In control cost is samples or updates; where FLOP differ, the effect at equal FLOP is shown too.
 """
 SHOWN = """The table shows the first question that has the claim's answer: the arm less its baseline, with its interval,
-and the claimed range. A claim that was asked again is a row with its last answer; *tries* says how often it was asked
-and what was answered before.
+and the claimed range. A claim that was asked again shows its last answer; *tries* counts them.
 """
 NOT_ASKED = (
     "MinPRO and VCPO on puzzles: where stale rollouts broke the per-token ratio, fresh ones failed too.",
@@ -92,18 +90,17 @@ NOT_ASKED = (
     "GUI-RCPO again: a vote teaches where most answers are right; the boxes' base hits three in ten.",
     "RaC again: help mends demonstrations of people who err; the desk's expert does not, and imitation ends at 0.98.",
     "VRAG-RL again: on the needle GRPO gains nothing (`experiments/results/bases.json`).",
-    "RedStar: on worked sums of all levels a run gains 0.12, too little for the gate.",
+    "RedStar: on worked sums of all levels a run gains 0.12, too little.",
     "Balanced filtering: on hard sums 16,384 rollouts of a pilot made 4 to 12 steps, not 20.",
 )
 BACK = """## What the gate would have done
 
 Rules of the gate on the first question of each older claim about held-out reward of two arms, with the record's first
-four seeds as the pilot. This is hindsight: pilot and answer share runs. The gate uses a headroom of 3, and for "no
-worse" it also requires that one arm learns.
+four seeds as the pilot. This is hindsight: pilot and answer share runs.
 """
 WAVE = """## Methods against their parents
 
-A wave compares methods with their parents, the methods that they change, by held-out reward at equal FLOP. All answers
+A wave compares methods with the methods that they change, by held-out reward at equal FLOP. All answers
 of a world are judged together, at a false discovery rate of 10 %. `easy sums` is an older world of answers of four
 characters. Runs are short, and with few seeds small effects are not detected. The runs are in `experiments/results` of
 commit {commit}.
@@ -112,7 +109,7 @@ STRATEGIES = """## Test-time strategies
 
 `experiments/strategy_claims.py` asks claims about [strategies](strategies.md) in the same way; seeds are draws of
 problems. The gate also requires equal cost for an answer: tokens that the policy (+ scorer) writes, of arm and
-comparator, or FLOP where models differ. Situations: `experiments/claims/strategies/`.
+comparator, or FLOP where models differ.
 """
 HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: each of 4 methods that equalled their parents on easy
 sums (minpro, arrol, rolloutgdro, gdpo) differs on one of the two. Found: {count} of 4.
