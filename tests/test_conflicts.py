@@ -131,6 +131,8 @@ CASES = {
     "windows x any choice": (has("tppo", choose=choose.uniform), "a text that was cut", has("tppo")),
     "windows x no critic": (has("tppo", improve=improve.policy), "tppo.improve trains one", has("tppo")),
     "earlier answers x any choice": (has("exit_", choose=choose.uniform), "exit_.choose draws", has("exit_")),
+    **{f"two of {name}": (tuned("gdro", f"improve.{name}", 0.5), "another slope", tune(
+        tuned("gdro", f"improve.{name}", 0.5), f"advantage.{name}", 0.5)) for name in ("beta", "tau", "gamma")},
     "two shares of problems as posed": (tuned("exit_", "choose.new", 0.2), r"guide\(new=0.5\)", tune(
         tuned("exit_", "choose.new", 0.2), "guide.new", 0.2)),
     "hints by spread x shortfall": (has("adhint", allocate=TWICE), "adhint.advantage", has("adhint")),

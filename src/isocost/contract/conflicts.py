@@ -129,12 +129,14 @@ CONFLICTS = (
         "its baseline is for whole rollouts, and this advantage differs from token to token",
     ),
 )
+ORDER = "later updates on a batch would follow another slope than the first; set both to one value"
 SHARED = {      # numbers that settings share: why they must agree
     "best_of": "the advantage must use the N that attempts were drawn with; set both to one value",
     "budgets": "the prior has one number for each budget",
     "decay": "problems would be drawn by other pass rates than those that rollouts are compared with",
     "gamma": "the critic would be trained on other returns than the advantage uses; set both to one value",
     "lam": "the critic would be trained on other returns than the advantage uses; set both to one value",
+    **dict.fromkeys(("order_beta", "order_tau", "order_bonus"), ORDER),
     "posed_anew": "problems would be drawn by another chance than they are posed anew with; set both to one value",
 }
 AT_MOST = {"best_of": ("rollouts", "a group smaller than N cannot estimate the best of N")}

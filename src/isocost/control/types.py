@@ -78,7 +78,7 @@ class Tempo:
 
 
 @runtime_checkable
-class Chosen(Protocol):
+class Choosable(Protocol):
     """A task whose episodes a teacher can choose, besides the mazes and families that teachers know themselves."""
 
     @property

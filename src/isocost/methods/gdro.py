@@ -30,7 +30,7 @@ CARD = Card("GDRO", "CVPR 2026", 2026, "grpo", "The order of a group's rewards t
 
 @trait("compares_siblings")
 @enrich.reads_reference
-@shares(beta="beta", tau="tau", gamma="gamma")
+@shares(order_beta="beta", order_tau="tau", order_bonus="gamma")
 @bounds(beta="(0, inf)", tau="(0, inf)", gamma="[0, inf)")
 def advantage(
     batch: Batch, ledger: object, *, beta: float = 0.2, tau: float = 0.05, gamma: float = 0.0
@@ -63,7 +63,7 @@ def loss(out: Forward, batch: Batch) -> Out:
     return -credit(batch) * out.logp, {}
 
 
-@shares(beta="beta", tau="tau", gamma="gamma")
+@shares(order_beta="beta", order_tau="tau", order_bonus="gamma")
 @bounds(epochs="[1, inf)", beta="(0, inf)", tau="(0, inf)", gamma="[0, inf)")
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, beta: float = 0.2,

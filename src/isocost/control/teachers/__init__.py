@@ -21,7 +21,7 @@ from isocost.chance import Purpose, generator
 from isocost.control.tasks import random_return
 from isocost.control.tasks.family import Pendulums
 from isocost.control.tasks.maze import Maze, _home
-from isocost.control.types import Chosen, ControlTask
+from isocost.control.types import Choosable, ControlTask
 from isocost.errors import UserError
 from isocost.found import FileKind
 from isocost.recipe import knobs, with_setting
@@ -42,7 +42,7 @@ Choose = Callable[["Lessons", np.random.Generator], Lesson]     # the generator'
 
 def contexts_of(task: ControlTask) -> int:
     """P: numbers of a context; 0 for a task whose episodes cannot be chosen."""
-    return 1 if isinstance(task, Maze | Pendulums) else task.contexts if isinstance(task, Chosen) else 0
+    return 1 if isinstance(task, Maze | Pendulums) else task.contexts if isinstance(task, Choosable) else 0
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Lessons:
             which = min(int(context[0] * task.members), task.members - 1)
             state = np.append(rng.uniform([-np.pi, -1.0], [np.pi, 1.0]), which)
         else:
-            assert isinstance(task, Chosen)
+            assert isinstance(task, Choosable)
             state = task.begin_in(context, rng)
         return Lesson(state, context, task.limit)
 
