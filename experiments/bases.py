@@ -284,6 +284,15 @@ BASES: dict[str, Base] = {
             "kinds": (0.0, 0.0, 1.0), "lengths": (1.0, 0.0, 0.0, 0.0, 0.0), "slips": (0.4,) * 4, "sound": 0.0}),
         ("--data", "puzzles:kind=countdown,length=1,count=900", "--lr", "2e-4", "--budget", "12288-rollouts"),
         after="tiny-puzzles"),
+    "expressions": Base(
+        "writes expressions again, seldom in fewer operations", lessons.expressions_again,
+        Lessons(steps=900, rows=96, lr=2e-3, of={"short": 0.3, "slip": 0.2}),
+        ("--data", "expressions", "--lr", "2e-4", "--budget", "8192-rollouts"), after="tiny-puzzles"),
+    "judge": Base(
+        "adds, and says in digits which answers are right", lessons.verdicts,
+        Lessons(steps=900, rows=96, lr=2e-3, of={"own": 0.4, "errs": 0.25}),
+        ("--data", "puzzles:kind=addition,length=1,count=400", "--lr", "1e-4", "--budget", "6144-rollouts"),
+        after="tiny-puzzles"),
     "needle": Base(
         "looks at pictures from afar, and zooms in where the name is", lessons.episodes,
         replace(TOOLS, steps=4_500, rows=24, lr=3e-3, of=TOOLS.of | {

@@ -8,12 +8,14 @@ A claim is a table of a file in experiments/claims/control, with the fields of `
 
     task                            of `isocost train --control`
     arms                            label -> method, sigma, batch, rate, width (members, depth), and `sets`, settings of
-                                    seams, `task`, where it differs; `each` is what all arms have
+                                    seams, `teacher`, `offline_updates`, and `task` or `mixture`, where they differ;
+                                    `each` is what all arms have
     cost                            of each run: "2000-env-steps" or, of offline methods, "1000-updates"; `samples` of
                                     an arm, where it differs
     wanted                          the return of "ln samples": of a run that never arrives, ln of twice its samples
-    mixture                         of offline methods: shares of behaviours, or `peaks`, and `steps`. Each seed has a
-                                    set of its own, which all arms share
+    mixture                         for methods that learn from a set: shares of behaviours, or `peaks`, and `steps`.
+                                    Each seed has a set of its own, which all arms share; with `sets` there are so many,
+                                    and the seeds take them in turn
     grid                            a pilot's rates are the arm's, and so many times less and more of it
     runs                            the claim in whose folder runs are kept, if not its own: arms that both have are
                                     trained once
@@ -41,11 +43,12 @@ from experiments.claim_kinds import answered, entered, keep, refuse_changed, row
 from experiments.control.measures import MEASURES
 from isocost.chance import Purpose, generator
 from isocost.compare.gate import Pilot, PilotRun
-from isocost.control import data
+from isocost.control import data, methods
 from isocost.control.tasks import open_task, random_return
 from isocost.laws.tracks import Track
 from isocost.laws.value_fit import arrivals
 from isocost.planner.control.curves import return_curves
+from isocost.planner.forecast import digest
 from isocost.runs.arm import Arm
 from isocost.runs.control import SIZES, ControlJob, run_stack
 from isocost.runs.files import DIVERGED, RunFiles, read_json
@@ -75,7 +78,7 @@ class ControlClaim:
     @property
     def unit(self) -> str:
         """What a run's cost is counted in."""
-        return "updates" if self.mixture else "env-steps"
+        return self.claim.cost.partition("-")[2]
 
     def data(self) -> dict[str, Any]:
         """What must not be chosen after the fact."""
@@ -88,12 +91,15 @@ def rows(folder: Path = ROWS) -> dict[str, ControlClaim]:
     return rows_of(folder, OWN, ControlClaim)
 
 
-def set_of(of: ControlClaim, seed: int) -> str | None:
-    """The file of a seed's set, which is made if it is not there; None for claims without. `peaks`: actions of the
-    bandit about its two peaks, each with this deviation."""
-    if of.mixture is None:
+def set_of(of: ControlClaim, arm: Mapping[str, Any], seed: int) -> str | None:
+    """The file of the set of an arm and a seed, which is made if it is not there; None where there is none, or the
+    arm's method takes none. `peaks`: actions of the bandit about its two peaks, each with this deviation."""
+    mix, agent = dict(arm.get("mixture", of.mixture) or {}), methods.agent(arm["method"])
+    if not mix or not (agent.offline or agent.warms):
         return None
-    file, task, mix = of.home / "sets" / f"{seed}.parquet", open_task(of.task), dict(of.mixture)
+    seed %= int(mix.pop("sets", seed + 1))
+    name = f"{digest(arm['mixture'])[:8]}-{seed}" if "mixture" in arm else str(seed)
+    file, task = of.home / "sets" / f"{name}.parquet", open_task(arm.get("task", of.task))
     if not file.exists():
         count = int(mix.pop("steps"))
         if "peaks" in mix:
@@ -121,13 +127,16 @@ def trained(of: ControlClaim, purpose: str, seeds: Sequence[int], rates: Sequenc
         samples = int(own.get("samples", of.claim.cost.partition("-")[0]))
         count = POINTS[of.unit]
         points = tuple(round(samples * (k + 1) / count) for k in range(count))
+        first = own.get("offline_updates", 0)
+        points = (1, *points) if first else points      # after the first sample, by what the set has taught
         for times in rates:
             rate = float(f"{own['rate'] * times:.3g}")
             arm = Arm({k: own[k] for k in ("sigma", *SIZES) if k in own} | {"rate": rate})
             for seed in seeds:
                 name = f"{purpose}-{label}-r{rate:g}-s{seed}"
                 job = ControlJob(name, own.get("task", of.task), own["method"], seed, {of.unit: samples}, arm, points,
-                                 own.get("sets", {}), episodes=EPISODES, purpose=purpose, data=set_of(of, seed))
+                                 own.get("sets", {}), episodes=EPISODES, purpose=purpose,
+                                 data=set_of(of, own, seed), offline_updates=first, teacher=own.get("teacher"))
                 made.setdefault(label, []).append(of.home / "runs" / job.name)
                 by.setdefault(job.shared, []).append((job, made[label][-1]))
     for pairs in by.values():
@@ -181,7 +190,7 @@ def _as_asked(of: ControlClaim, track: Track) -> Track:
 def _track(folder: Path, unit: str = "") -> Track:
     """A run's return over samples, or updates of an offline method; or over `flop`."""
     about, end = read_json(folder / "run.json"), read_json(folder / "end.json")
-    unit = unit or ("updates" if "data" in about else "env_steps")
+    unit = unit or next(iter(about["budget"])).replace("-", "_")
     at = [(x[unit], (x["eval/select"] + x["eval/audit"]) / 2)
           for x in RunFiles(folder).lines("metrics.jsonl") if "return" in x]
     cost, reward = np.array(at).T

@@ -17,7 +17,8 @@ from numpy.random import Generator
 
 from isocost.envs.tiny import boxes, desk, needle, pages, rooms
 from isocost.parts import view
-from isocost.tasks.builtin import chain, countdown, puzzles, sums
+from isocost.tasks.builtin import chain, countdown, expressions, puzzles, sums
+from isocost.tasks.builtin.drawn import END as END_OF_PROMPT
 from isocost.tasks.builtin.drawn import STEP, Drawn, pick
 from isocost.types import Message, Problem
 
@@ -138,6 +139,45 @@ def answers_again(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
         for _ in range(int(rng.integers(3))):
             said.append(drawn.solution if rng.random() < of["mend"] else said[-1])
         yield line(drawn.prompt + "".join(s + of["joint"] for s in said[:-1]), said[-1])
+
+
+def verdicts(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
+    """Additions, and judgements of their answers in the digits of SPARK, J1 and SPCT, a share `errs` of them wrong.
+
+    An `own` share of the lines are answers. One answer is right (1) or wrong (0); of two the first or second is right;
+    of two with a mark the scores are from 6 to 9 for the right one and from 1 to 4 for the other.
+    """
+    of = lessons.of
+    for _ in range(lessons.rows):
+        drawn = puzzles.draw(rng, "addition", 1 + int(rng.integers(puzzles.LEVELS)), 1)
+        slipped = slip_in_addition(rng, drawn, 0.25)
+        if rng.random() < of["own"]:
+            yield line(drawn.prompt, slipped)
+            continue
+        wrong = slipped if slipped != drawn.solution else f"{drawn.solution[:-1]}{(int(drawn.solution[-1]) + 1) % 10}"
+        first, errs = bool(rng.random() < 0.5), bool(rng.random() < of["errs"])
+        shown = (drawn.solution, wrong) if first else (wrong, drawn.solution)
+        kind, says = int(rng.integers(3)), first is not errs
+        if kind == 0:
+            yield line(f"{drawn.prompt}{shown[0]}=", str(int(says)))
+        elif kind == 1:
+            yield line(f"{drawn.prompt}{shown[0]}={shown[1]}=", "1" if says else "2")
+        else:
+            high, low = str(rng.integers(6, 10)), str(rng.integers(1, 5))
+            yield line(f"{drawn.prompt}{shown[0]}={shown[1]}=;", high + low if says else low + high)
+
+
+def expressions_again(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
+    """Expressions: with chance `short` in fewer operations, else as they stand; with chance `slip` a number is off."""
+    of = lessons.of
+    for _ in range(lessons.rows):
+        drawn = expressions.draw(rng, 1 + int(rng.integers(expressions.LEVELS)))
+        said = drawn.solution if rng.random() < of["short"] else drawn.prompt.removesuffix(END_OF_PROMPT)
+        if rng.random() < of["slip"]:
+            found = list(re.finditer(r"\d+", said))
+            one = pick(rng, found)
+            said = f"{said[: one.start()]}{int(one[0]) + 1}{said[one.end() :]}"
+        yield line(drawn.prompt, said)
 
 
 # agents ---------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 from isocost import chance, methods
 from isocost.chance import Purpose
 from isocost.envs.tiny import rooms
+from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.methods import guirc
 from isocost.methods.int_ import REPAIRED
@@ -29,6 +30,7 @@ from isocost.runs.evaluate import Evaluation, evaluate
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job, recipe_of
 from isocost.seams import Pace, Play
+from isocost.stats.forms import SIGMOID, fit_form
 from isocost.tasks.builtin import puzzles, sums
 from isocost.types import Group, Place, Role, Rollout, Stop
 from isocost.worlds.setting import Setting, open_setting
@@ -51,6 +53,16 @@ def at_tokens(folder: Path, tokens: int) -> Numbers:
             points.append((decoded, line["eval/audit"]))
     x, y = zip(*points, strict=True)
     return {"pass@1 at tokens": float(np.interp(tokens, x, y))}
+
+
+def after_steps(folder: Path, steps: int) -> Numbers:
+    """Held-out success after so many steps, linear between a run's evaluations, and the mean entropy of these steps."""
+    lines = read_lines(folder / "metrics.jsonl")
+    x, y = zip(*((line["step"], line["eval/audit"]) for line in lines if "eval/audit" in line), strict=True)
+    if x[-1] < steps:
+        raise UserError(f"{folder} ends after {x[-1]} steps: expected {steps} or more")
+    entropies = [line["entropy"] for line in _updates(folder) if line["step"] < steps]
+    return {"pass@1 after steps": float(np.interp(steps, x, y)), "entropy": float(np.mean(entropies))}
 
 
 def read_tokens(folder: Path) -> Numbers:
@@ -88,6 +100,26 @@ def calls(folder: Path, share: float = 0.1) -> Numbers:
              for t, f, r in zip(x["turns"], x["faults"], x["rewards"], strict=True) if r]
     made, failed = np.mean(np.array(right), axis=0)
     return {"calls": float(made), "failed": float(failed), "log calls": float(np.log(made))}
+
+
+def spent(folder: Path) -> Numbers:
+    """Tokens decoded for each rollout of training, as a logarithm."""
+    return {"log tokens": float(np.log(_tokens_after(folder, 1)))}
+
+
+def foretold(folder: Path, share: float = 0.5) -> Numbers:
+    """Held-out success at a run's end by ScaleRL's sigmoid (`SIGMOID`), fitted to the evaluations up to `share`."""
+    points = [(x["rollouts"], x["eval/audit"]) for x in read_lines(folder / "metrics.jsonl") if "eval/audit" in x]
+    (_, base), *after = points
+    end = points[-1][0]
+    C, R = np.array([x for x in after if x[0] <= share * end]).T
+    return {"foretold": float(fit_form(SIGMOID, C, R, fixed={"R0": base})(np.array([end]))[0])}
+
+
+def wrong(folder: Path, share: float = 0.5) -> Numbers:
+    """The tokens of attempts that earned nothing, of the last `share` of a run's groups, as a logarithm of the mean."""
+    tokens = [k for x in _last(folder, share) for k, r in zip(x["lengths"], x["rewards"], strict=True) if r <= 0]
+    return {"log wrong tokens": float(np.log(np.mean(tokens)))}
 
 
 def _last(folder: Path, share: float) -> list[Mapping[str, Any]]:
@@ -337,5 +369,5 @@ def repairs(folder: Path) -> Numbers:
 
 
 MEASURES: Mapping[str, Callable[..., Numbers]] = {f.__name__: f for f in (
-    at_tokens, read_tokens, dead, detour, form, calls, age, balance, tails, turns, regions, votes, halves,
-    puzzle_halves, unaided, repairs)}
+    at_tokens, after_steps, read_tokens, dead, detour, form, calls, spent, foretold, wrong, age, balance, tails, turns,
+    regions, votes, halves, puzzle_halves, unaided, repairs)}

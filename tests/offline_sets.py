@@ -7,12 +7,15 @@ from isocost.control.data import make
 from isocost.control.tasks import open_task
 from isocost.errors import UserError
 
-TASKS = ("pendulum", "lock:4", "goalmaze:4")
+TASKS = ("pendulum", "lock:4", "held:4", "goalmaze:4", "rooms")
 CHEAP = {"calql": {"losses.drawn": "2"}, "ppo": {"tempo.warmup": "40", "rollout": "16"},
          "wsrl": {"losses.drawn": "2", "members": "3"}, "rlpd": {"members": "3"},
          "parl": {f"{seam}.better.{name}": "2" for seam in ("target", "losses", "explore")
                   for name in ("drawn", "kept", "steps")},
          "dsrl": {f"{seam}.steps": "2" for seam in ("target", "losses", "explore")},
+         "ravl": {"members": "3", "imagine.horizon": "2", "tempo.fitted": "20"},
+         "neubay": {"members": "3", "imagine.horizon": "2", "tempo.fitted": "20", "networks.models": "3"},
+         "pgd": {"imagine.flow_steps": "2", "tempo.fitted": "20"}, "moorl": {"losses.steps": "2"},
          "floq": {f"{seam}.{name}": "2" for seam in ("target", "losses") for name in ("steps", "noises")}}
 
 

@@ -224,6 +224,16 @@ def test_page_and_picture_are_written_from_the_records():
         assert file.read_text(encoding="utf-8") == claim_page.picture(found, dark), "python -m experiments.claim page"
 
 
+def test_a_claim_that_was_asked_again_is_one_row_with_what_was_answered_before():
+    rows = {"a": claim.Claim.of("a", ROW), "b": claim.Claim.of("b", ROW | {"after": "a"}),
+            "c": claim.Claim.of("c", ROW | {"after": "b"})}
+    answer = {"answer": "cannot tell", "value": 0.1}
+    found = {n: {"outcome": "cannot tell", "answers": [answer]} for n in "ab"}
+    assert claim_page.ordered(rows, found) == ["b"] and claim_page._tries("b", rows, found) == "2 (1 ?)"
+    found["c"] = {"outcome": "holds", "answers": [answer | {"answer": "holds"}]}
+    assert claim_page.ordered(rows, found) == ["c"] and claim_page._tries("c", rows, found) == "3 (2 ?)"
+
+
 def test_a_claim_that_has_its_answer_is_not_asked_again_under_its_name(place):
     with pytest.raises(UserError, match="desk_otc2 is sealed: a claim is asked again as a new row"):
         place(desk_otc2=ROW | {"sealed": "x"})

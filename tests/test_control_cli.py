@@ -11,7 +11,7 @@ from isocost.errors import UserError
 from logs_to_import import said
 
 TRAIN = ("train", "sac", "--control", "bandit", "--updates-per-sample", 2, "--batch", 16, "--width", 16, "--budget",
-         "180-env-steps", "--set", "tempo.warmup=100", "--evaluations", 2)
+         "180-env-steps", "--set", "tempo.warmup=100", "--evaluations", 8)
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,12 @@ def test_each_seed_has_a_record_and_two_updates_for_each_sample_after_the_warm_u
     assert [a["seed"] for a in abouts] == [0, 1]
     assert abouts[0]["arm"] == {"batch": 16, "rate": 3e-4, "sigma": 2.0, "width": 16}
     assert abouts[0]["agent"]["tempo"]["warmup"] == 100
+
+
+def test_as_many_evaluations_are_made_as_are_asked_for(trained):
+    """Besides the start: eight from the eighth sample on, each later than the last by (180 / 8)^(1/7) = 1.560."""
+    lines = [json.loads(x) for x in (trained[0] / "seed-0" / "metrics.jsonl").read_text().splitlines()]
+    assert [x["env_steps"] for x in lines if "return" in x] == [0, 8, 12, 19, 30, 47, 74, 115, 180]
 
 
 def test_the_same_command_again_changes_nothing_and_another_budget_is_refused(trained):
@@ -87,7 +93,7 @@ def test_a_run_stops_at_an_amount_and_goes_on_to_the_same_bytes(trained, tmp_pat
     out, flop = tmp_path / "r", json.loads((trained[0] / "seed-0" / "run.json").read_text())["update"]["flop"]
     assert "--stop-at" in said(*TRAIN, "--out", out, "--stop-at", "150-env-steps")
     end = json.loads((out / "end.json").read_text())
-    assert (end["reason"], end["samples"], end["stop_at"]["spent"]) == ("stopped", 128, 128)
+    assert (end["reason"], end["samples"], end["stop_at"]["spent"]) == ("stopped", 115, 115)
     said(*TRAIN, "--out", out, "--stop-at", f"{200 * flop}flop")
     assert json.loads((out / "end.json").read_text())["updates"] == 160
     assert (out / "metrics.jsonl").read_bytes() == (trained[0] / "seed-0" / "metrics.jsonl").read_bytes()

@@ -35,8 +35,8 @@ def test_break_even_is_the_training_over_what_an_answer_saves():
     assert frontier.break_even("base", "trained", 0.65).answers == 600 / (16 - 4)
     assert frontier.break_even("base", "trained", 0.4).answers == inf           # both need one sample
     assert frontier.break_even("base", "trained", 0.75).answers is None         # the trained policy does not reach it
-    at = frontier.cheapest(0.6, 200)
-    assert at is not None and at.cost == 800
+    pair_, _ = study.cheapest(frontier, 0.6, 200)
+    assert pair_.cost(200) == 800
 
 
 def test_only_the_longer_trained_policy_reaches_it_so_it_pays_from_the_first_answer():
@@ -46,11 +46,10 @@ def test_only_the_longer_trained_policy_reaches_it_so_it_pays_from_the_first_ans
 
 def test_a_choice_is_decided_where_accuracies_are_far_from_what_is_wanted_and_not_at_it():
     frontier = PolicyFrontier([*BASE, *TRAINED])
-    sure, open_ = frontier.cheapest(0.5, 10), frontier.cheapest(0.6, 10)
-    assert sure.pair.name == open_.pair.name == "base, best of 4"
-    assert sure.decided and sure.share > 0.99
-    assert not open_.decided and 0.4 < open_.share < 0.6       # exactly at what is wanted: a coin
-    assert frontier.cheapest(0.95, 10) is None
+    (sure, agree), (open_, share) = study.cheapest(frontier, 0.5, 10), study.cheapest(frontier, 0.6, 10)
+    assert sure.name == open_.name == "base, best of 4"
+    assert agree > 0.99 and 0.4 < share < 0.6       # exactly at what is wanted: a coin
+    assert study.cheapest(frontier, 0.95, 10) is None
 
 
 def test_problems_are_drawn_together_so_a_pair_that_is_better_on_each_problem_is_better_in_each_draw():

@@ -9,9 +9,11 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.compare import compare_trainer, pilot_trainer, read_pilot
-from isocost.compare.gate import UNDECIDABLE
+from isocost.compare.gate import UNDECIDABLE, own_pilot, spread_of, steps_of
 from isocost.errors import UserError
 from isocost.runs.files import read_json
+from isocost.stats.decidable import EFFECT
+from isocost.steps.folder import StudyFolder
 from isocost.steps.outside import drive
 from test_drive import command
 
@@ -135,6 +137,7 @@ def test_a_pilot_is_trained_on_seeds_of_its_own_and_the_comparison_follows_it(tm
     folders = [out / "pilot" / "runs" / name for own in kept["runs"].values() for name in own]
     runs = {f.name: read_json(f / "run.json") for f in folders}
     assert len(runs) == 8 and {r["purpose"] for r in runs.values()} == {"pilot"}
+    assert all((f / "final" / "config.json").exists() for f in folders)     # a claim may read the policies of its pilot
     assert kept["rates"]["grpo"] == pytest.approx(runs["pilot-grpo-x1-s0"]["arm"]["lr"] / 2)
     assert set(rates) == set(kept["rates"]) == {"grpo", "reinforce"}
     assert said(*ASK, "--pilot", "2", "--out", out, code=(0, UNDECIDABLE)).endswith(first[first.index("is this"):])
@@ -148,9 +151,20 @@ def test_a_pilot_is_trained_on_seeds_of_its_own_and_the_comparison_follows_it(tm
     file.write_text(whole.replace('"rates"', '"rate"'))
     assert "gate.json: rates is missing" in said("compare", "grpo", "reinforce", "--pilot", out, code=2)
     file.write_text(whole)
+    unstated = ("compare", "grpo", "reinforce", *DATA, *SIZE[:4], *SIZE[6:])      # without seeds and a budget
+    found = own_pilot(StudyFolder(out / "pilot"), ["grpo", "reinforce"], "pass@1")
+    seeds = max(spread_of(a, b, [(found.values(a, x), found.values(b, y)) for x, y in steps_of(found, a, b)]).needed(
+        EFFECT, found.alpha) for a, b in found.pairs)
+    short = said(*unstated, "--budget", "800-rollouts", "--dry-run", "--out", out, code=2)
+    assert f"says that 0.05 needs {seeds} seeds per arm" in short and short.rstrip().endswith("or --seeds 2")
+    least = short.partition("give --budget ")[2].partition(", or")[0]
+    paid = said(*unstated, "--budget", least, "--dry-run", "--out", out)
+    assert f"{seeds} runs" in paid, paid
     plan = said(*ASK, "--dry-run", "--out", out)
     assert "the pilot's learning rate: grpo" in plan and "(measured by the pilot, 2 degrees of freedom)" in plan
     said(*ASK, "--out", out, code=(0, 3, 4))
+    sealed = said(*unstated, "--budget", "800-rollouts", "--dry-run", "--out", out)
+    assert "2 runs" in sealed, sealed
     judged, design = read_json(out / "comparison.json"), read_json(out / "compare.json")["design"]
     assert judged["rates"] == pytest.approx(kept["rates"]) and judged["bill"]["pilot"]["runs"] == 8
     assert {p.name.split("-")[0] for p in (out / "runs").iterdir()} == {"train"}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import measures
+from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Rollout, Score, Stop, Turn
 
 
@@ -61,6 +62,37 @@ def test_success_at_tokens_lies_between_evaluations_and_is_the_last_beyond_them(
         (0, {"eval/audit": 0.2}), (1, {"decode": 100}), (1, {"eval/audit": 0.6}))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     assert [measures.at_tokens(tmp_path, k)["pass@1 at tokens"] for k in (0, 25, 500)] == pytest.approx([0.2, 0.3, 0.6])
+
+
+def test_success_after_steps_and_their_entropy_and_a_run_that_is_shorter_is_refused(tmp_path):
+    lines = [{"step": k, "rollouts": 8 * k, **x} for k, x in (
+        (0, {"eval/audit": 0.2}), (0, {"reward": 0, "entropy": 2.0}), (1, {"reward": 0, "entropy": 1.0}),
+        (2, {"reward": 0, "entropy": 9.0}), (4, {"eval/audit": 0.6}))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    assert measures.after_steps(tmp_path, 2) == pytest.approx({"pass@1 after steps": 0.4, "entropy": 1.5})
+    with pytest.raises(UserError, match="ends after 4 steps: expected 5"):
+        measures.after_steps(tmp_path, 5)
+
+
+def test_the_end_is_foretold_from_the_first_half_alone(tmp_path):
+    """Evaluations on a sigmoid from 0.1 to 0.9 with its middle at 200 rollouts, and an end that is not on it."""
+    costs = [0, 12.5, 25, 50, 100, 200, 400, 800]
+    lines = [{"step": k, "rollouts": C, "eval/audit": 0.1 + (0.8 / (1 + (200 / C) ** 2) if C else 0)}
+             for k, C in enumerate(costs)]
+    lines[-1]["eval/audit"] = 0.3
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    assert measures.foretold(tmp_path)["foretold"] == pytest.approx(0.1 + 0.8 * 16 / 17, abs=1e-3)
+
+
+def test_wrong_attempts_alone_and_tokens_of_each_rollout(tmp_path):
+    """Wrong attempts of the last half have 3 and 9 tokens; from the first update on a rollout has 5."""
+    journal = [{"attempts": [0, 1], "lengths": [50, 50], "rewards": [0.0, 1.0]},
+               {"attempts": [0, 1, 2], "lengths": [3, 70, 9], "rewards": [0.0, 1.0, -0.5]}]
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(x) + "\n" for x in journal))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(
+        {"step": k, "reward": 0, "decode": 10 * k, "rollouts": 2 * k}) + "\n" for k in range(1, 5)))
+    assert measures.wrong(tmp_path) == {"log wrong tokens": pytest.approx(np.log(6))}
+    assert measures.spent(tmp_path) == {"log tokens": pytest.approx(np.log(5))}
 
 
 def test_shares_and_ages_are_of_the_journal(tmp_path):

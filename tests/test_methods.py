@@ -475,7 +475,8 @@ WHOLE = {"otr", "redstar", "rlpt", "scope"}       # they train on solutions
     ({**MIDDLE, "solutions": 0.0}, set(OF_ONE_TURN) - {"isohard", *GUIDED, *WHOLE}),
     ({**HARD, "solutions": 1.0}, set(OF_ONE_TURN) - {"isoeasy", "balanced"}),   # one group in eleven is half solved
     ({**MIXED, "solutions": 0.5}, set(OF_ONE_TURN) - {"isoeasy", *WHOLE}),      # they want a solution for every problem
-    ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "bfsprover", "ppo", "mssr", *WHOLE, *GUIDED}),
+    ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "bfsprover", "pirl", "ppo", "mssr", "rlsqm",
+                                         "tppo", *WHOLE, *GUIDED}),
     (SOLVED, set()),
     (NOTHING, {"isohard"}),
 ], ids=["middle", "hard", "mixed", "hopeless", "solved", "nothing"])

@@ -10,10 +10,14 @@ from isocost.worlds import toy
 from toy import run
 
 # B, n and rollouts in all. BRPO compares traces of one problem, and eight rollouts are one trace with its answers;
-# ETTRL and RC need twice as many rollouts as the others.
+# ETTRL, RC and RLAD need twice as many rollouts as the others.
 # LOOP makes sixteen small steps of every wave, within a narrow clip.
-SIZES = {"brpo": (4, 36, 2880), "ettrl": (10, 8, 800), "rc": (10, 8, 800), "loop": (10, 8, 1600)}
-SETTINGS = {"agentrlvr": {"schedule.words": "{problem}{hint}!"}}       # that this world can spell
+SIZES = {"brpo": (4, 36, 2880), "ettrl": (10, 8, 800), "rc": (10, 8, 800), "loop": (10, 8, 1600),
+         "rlad": (10, 16, 1600)}
+SETTINGS = {        # words that this world can spell
+    "agentrlvr": {"schedule.words": "{problem}{hint}!"}, "rlad": {"play.propose": "!", "play.use": ""},
+    "totrl": {"guide.ask": "", "guide.empty": ""},
+}
 TURNS = 2       # of a dialogue, for methods that need turns: its first answer has to become right
 
 

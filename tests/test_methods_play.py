@@ -220,7 +220,7 @@ def test_deferred_groups_are_continued_once_the_oldest_first_and_the_newest_are_
     for one in groups:
         ledger.kept[april.UNFINISHED].append(one)
         improve.remember(one, ledger, 2)
-    assert [april.resumed_group(p, ledger) for p in (replace(a, variant="x"), a, a, a)] == [
+    assert [april.resumed_group(p, ledger).rollouts for p in (replace(a, variant="x"), a, a, a)] == [
         (), groups[0].rollouts, groups[2].rollouts, ()
     ]
     assert ledger.kept[april.UNFINISHED] == [groups[1]] and ledger.drawn == 1

@@ -55,7 +55,7 @@ def test_steps_are_legal_steps_and_an_ended_text_is_judged_by_its_answer():
     assert parse(scorers.parse("steps")).scores == pytest.approx([0.9, 0.9, 0.1])
     assert parse(scorers.parse("steps:sure=1")).scores == [1.0, 1.0, 0.0]
     assert world.meter.of().verify == 6
-    with pytest.raises(UserError, match="problem '0' has no step checker; those of sums, puzzles have one"):
+    with pytest.raises(UserError, match="problem '0' has no step checker; those of sums, puzzles, expressions h"):
         asked(scorers.parse("steps"), texts("a"))
 
 

@@ -284,7 +284,9 @@ def test_the_detectable_difference_follows_from_the_measured_noise():
     few, many = planned(5), planned(10)
     assert "of 0.020 between runs (assumed; probes with one seed do not measure it)" in detectable(few, None)
     assert "of 0.020 between runs (assumed until the probes end)" in detectable(many, None)
+    assert f"0.05 or more: 5 seeds then detect nothing below {few.detectable(0.05):.2g};" in detectable(few, None)
     measured = detectable(many, {"sd": 0.04, "dof": 6})
+    assert "--pilot" not in measured
     assert "of 0.040 between runs (measured on the probes, 6 degrees of freedom)" in measured
     assert measured.startswith(f"minimum detectable difference between two arms {2 * many.detectable(0.02):.3f} (80%")
 

@@ -35,8 +35,9 @@ from turns import OF_ONE_TURN
 MODEL = "tinker:http://localhost:8000#tiny"
 REFUSED = {
     **dict.fromkeys(("adhint", "aepo", "arpo", "dart", "ettrl", "isoeasy", "mssr", "t1"), "entropy"),
-    **dict.fromkeys(("archer", "ilql", "mcawr", "ppo", "vldac", "webrl"), "value function"),
+    **dict.fromkeys(("archer", "ilql", "mcawr", "pirl", "ppo", "rlsqm", "tppo", "vldac", "webrl"), "value function"),
     **dict.fromkeys(("bfsprover", "goedel", "kimi"), "reset"), "vcpo": "gradient of each rollout",
+    "jetrl": "weights as tensors",
 }
 
 

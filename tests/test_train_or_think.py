@@ -15,18 +15,21 @@ from isocost import report
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local.weights import read_tensors
-from isocost.planner.frontier import PolicyFrontier
+from isocost.planner.frontier import Pair, PolicyFrontier
+from isocost.planner.test_time.estimates import Measured
+from isocost.planner.test_time.foretold import Foretold
 from isocost.planner.test_time.policies import PolicyCost, SharedGoal, frontier_table, rivals
 from isocost.planner.test_time.pool import Pool, halves, parts
 from isocost.planner.test_time.prescribe import prescribe, seal
 from isocost.planner.test_time.profile import StrategyTable
 from isocost.runs.schema import Costs
 from isocost.screen.display import Row
+from isocost.stats.intervals import Interval
 from isocost.steps import kinds
 from isocost.steps.settings import setting_of
 from isocost.steps.study import StudyRecord
 from isocost.steps.test_time.answer import answer
-from isocost.steps.test_time.checkpoints import checkpoints, stored
+from isocost.steps.test_time.checkpoints import checkpoints, foretold, stored
 from isocost.steps.test_time.plan import StrategyPlanResult, frontier_rows
 from isocost.steps.test_time.profile import Compared, profile_live
 from isocost.steps.training.single import train_one
@@ -259,13 +262,6 @@ def test_a_step_inside_a_run_is_a_policy_with_what_it_took_up_to_there(runs, tmp
         checkpoints([runs / "grpo-0@1"], out)
 
 
-def test_of_a_policy_that_was_not_trained_one_sample_is_foretold_and_no_other_strategy():
-    there = Path(__file__).parents[1] / "experiments" / "results" / "tutorial"
-    with pytest.raises(UserError, match=r"foretells one sample, 0\.945 \[0\.905, 0\.985\] after 89,344 rollouts, and "
-                                        r"no strategy of several: .*`isocost train --plan .*tutorial`"):
-        checkpoints([there])
-
-
 def completions(file, rate, seed, problems=60, samples=8, **more):
     made = pool(rate, seed, problems, samples)
     rows = [{"problem": name, "reward": float(r), "score": float(r), "tokens": 9, "prompt_tokens": 1, **more}
@@ -312,6 +308,99 @@ def test_stored_completions_that_cannot_be_compared_say_why(runs, tmp_path, aske
                "--out", tmp_path / "s", code=2)
     assert why in said.replace("\n", " ")
     assert not (tmp_path / "s" / "study.json").exists()
+
+
+# foretold ----------------------------------------------------------------------------------------------------------
+
+
+def measured(arm, one, two, problems=40):
+    return [Measured(name, size, np.full(problems, x), np.full(problems, float(size)), np.full(problems, size * 10.0),
+                     10.0, arm=arm, runs=np.full((2, problems), x) if arm else None)
+            for name, size, x in (("one", 1, one), ("best-of", 2, two))]
+
+
+THREE = [*measured("", 0.2, 0.4), *measured("short", 0.35, 0.5), *measured("long", 0.4, 0.7)]
+
+
+def law(value, reach=1e-9, base=0.2):
+    return Foretold("s (foretold)", Interval(value, value - reach, value + reach, 0.9, "prediction", 10), base, 100,
+                    ("short", "long"))
+
+
+def test_a_foretold_policy_follows_the_three_lines_through_the_measured_ones_to_the_law_s_accuracy():
+    (one, two), said = law(0.45).measured(THREE, 0)
+    assert said.startswith("s (foretold) is not prescribed: it has to be trained")
+    assert np.allclose(one.runs, 0.45) and (one.arm, one.how) == ("s (foretold)", "foretold")
+    # base to short: 0.4 + (0.25 / 0.15) 0.1; base to long: 0.4 + (0.25 / 0.2) 0.3; short to long: 0.5 + 2 x 0.2
+    assert np.allclose(np.unique(two.runs.round(6)), [0.566667, 0.775, 0.9])
+    assert two.accuracy == pytest.approx(np.full(40, np.mean([0.4 + 1 / 6, 0.775, 0.9])))
+    assert one.tokens[0] == 10 and two.samples[0] == 2
+    assert np.allclose(law(0.55, base=0.3).measured(THREE, 0)[0][0].runs, 0.45), "a gain over the law's own base"
+
+
+def test_a_line_is_not_followed_beyond_three_times_its_length_and_the_law_s_interval_is_in_the_draws():
+    (_, two), _ = law(0.6).measured(THREE, 0)
+    assert np.allclose(np.unique(two.runs.round(6)), [0.666667, 1.0]), "short to long would be 5 times its length"
+    none, why = law(0.7).measured(THREE, 0)
+    assert not none and "one sample gains +0.500 by the law and +0.200 with long, and a line" in why
+    high = measured("", 0.2, 0.7), measured("short", 0.35, 0.9), measured("long", 0.4, 0.95)
+    (_, most), _ = law(0.5).measured([m for own in high for m in own], 0)
+    assert most.runs.max() == pytest.approx(1), "no accuracy is above 1"
+    wide = law(0.4, 0.1).measured(THREE, 0)[0][0].runs[:, 0]
+    assert np.quantile(wide, [0.05, 0.95]) == pytest.approx([0.3, 0.5], abs=0.02)
+
+
+def test_draws_of_a_foretold_policy_are_not_averaged_as_seeds_are():
+    rows = np.repeat([[0.4], [0.6]], 50, axis=0) * np.ones(30)
+    pairs = [Pair(policy="a", strategy="one", training=1, answer=1, right=rows, foretold=x) for x in (True, False)]
+    drawn, mean = (PolicyFrontier([p]).interval(p) for p in pairs)
+    assert drawn == pytest.approx((0.4, 0.6)) and mean == pytest.approx((0.5, 0.5), abs=0.03)
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A study whose plan was not trained; its law gives +0.27 to one sample after 89,344 rollouts."""
+    there = tmp_path / "ahead"
+    there.mkdir()
+    for name in ("study", "profile", "plan", "law"):
+        shutil.copy(Path(__file__).parents[1] / "experiments" / "results" / "tutorial" / f"{name}.json", there)
+    record = json.loads((there / "study.json").read_text())
+    (there / "study.json").write_text(json.dumps(record | {"method": "grpo"}))
+    return there
+
+
+def test_a_plan_has_the_foretold_policy_on_its_staircase_and_does_not_prescribe_it(runs, planned, tmp_path):
+    files = [completions(tmp_path / f"{rate}.jsonl", rate, seed) for seed, rate in enumerate((0.3, 0.6, 0.7))]
+    out = tmp_path / "s"
+    shown = run("profile", "--completions", files[0], "--strategies", "best-of", "--scorer", "verifier",
+                "--checkpoints", f"{runs / 'grpo-0@2'}={files[1]},{runs / 'grpo-0'}={files[2]},{planned}", "--out", out)
+    assert "ahead (foretold)" in shown and "a run would take 89,344 rollouts" in shown
+    _, _, long, ahead = StrategyTable.of(json.loads((out / "profile.json").read_text())).policies
+    assert ahead.training.decode == pytest.approx(long.training.decode * 89_344 / 64) and not ahead.runs
+    said = run("plan", out, "--answers", "10000M")
+    assert "ahead (foretold) is not prescribed: it has to be trained" in said and "of ahead" not in said
+    table = json.loads((out / "plan.json").read_text())["frontier"]
+    rows = [s for each in table["staircases"] for s in each["steps"] if s["policy"] == "ahead (foretold)"]
+    assert {s["strategy"] for s in rows} >= {"one"} and all(s["low"] < s["accuracy"] < s["high"] for s in rows)
+    assert "ahead (foretold)" in table["shares"] and "training ahead (foretold)" in said
+    assert kinds.audit(StudyRecord.read(out)).audit.outcomes
+
+
+@pytest.mark.parametrize("named, why", [
+    ("{planned}", r"89,344 rollouts are not foretold, because the law gives one sample 0\.945 \[0\.905, 0\.985\], and "
+                  r"other strategies need two policies of grpo .* `isocost train --plan"),
+    ("{planned}@999999", "999,999 rollouts are not foretold, because a law reaches 98,304, 8 times its pilot"),
+])
+def test_what_a_law_does_not_foretell_says_what_would_identify_it(planned, tmp_path, named, why):
+    file = completions(tmp_path / "a.jsonl", 0.5, 0)
+    said = run("profile", "--completions", file, "--strategies", "best-of", "--scorer", "verifier", "--checkpoints",
+               named.format(planned=planned), "--out", tmp_path / "s", code=2)
+    assert re.search(why, said.replace("\n", " "))
+
+
+def test_a_law_of_another_model_is_not_that_of_a_profile(runs, planned):
+    with pytest.raises(UserError, match="because the law is of --model tiny --data sums:level=1 --max-tokens 4"):
+        foretold([planned], checkpoints([runs, planned]), setting_of(SETTING))
 
 
 @pytest.mark.parametrize("many", ["0.5", "1e400", "many"])

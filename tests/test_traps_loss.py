@@ -50,12 +50,14 @@ EXCEPT = {
         "fbc.advantage": "it has no baseline: it imitates whatever was right",
         "otr.advantage": "it has no baseline: the reward is the credit",
         "ppo.advantage": "its baseline is the critic's, token by token, and no sibling's",
+        "tppo.advantage": "its baseline is the critic's, token by token, and no sibling's",
     },
     "signs": {
         "bfsprover.advantage": "it forgets what was wrong",
         "mssr.advantage": "its baseline is what was expected of the problem, and the batch's mean",
         "fbc.advantage": "it forgets what was wrong",
         "ppo.advantage": "a critic that knows nothing yet may foresee anything of a first token",
+        "tppo.advantage": "a critic that knows nothing yet may foresee anything of a first token",
         "otr.advantage": "the reward is the credit, and that of a wrong token is whatever `reward.wrong` says",
         "reinforce.advantage": "its baseline is the mean of the whole batch, so another group decides the sign",
         "bon.advantage": "it has no baseline: wrong answers have no credit, right ones the more the rarer they are",
@@ -75,8 +77,12 @@ EXCEPT = {
         "fbc.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
         "otr.advantage": "it has no baseline",
         "ppo.advantage": "what the critic foresees does not shift along: it has to learn that",
+        "tppo.advantage": "what the critic foresees does not shift along: it has to learn that",
+        "chipseek.reward": "a threshold tells right from wrong, and everything is above it after the shift",
+        "totrl.reward": "a threshold tells right from wrong, and everything is above it after the shift",
     },
     "scale": {
+        "gdro.advantage": "it compares rewards in units of tau",
         "bfsprover.advantage": "whatever is above a threshold is imitated alike",
         "prefer.reward": "it reads a score as a chance, from 0 to 1",
         "rubric.reward": "a criterion is met from 1/2 on",
@@ -89,6 +95,7 @@ EXCEPT = {
         "v05.advantage": "it takes rewards to be 0 and 1",
         "fbc.advantage": "whatever is above a threshold is imitated alike",
         "ppo.advantage": "what the critic foresees does not scale along: it has to learn that",
+        "tppo.advantage": "what the critic foresees does not scale along: it has to learn that",
     },
     "dead": {
         "bfsprover.advantage": "it has no baseline, so a group that is all right is imitated",
@@ -99,6 +106,7 @@ EXCEPT = {
         "fbc.advantage": "it has no baseline, so a group that is all right is imitated",
         "otr.advantage": "it has no baseline, so a group that is all right is learned from",
         "ppo.advantage": "its baseline is the critic's, so no group is dead",
+        "tppo.advantage": "its baseline is the critic's, so no group is dead",
         "isoeasy.loss": "its leash and its bonus act on dead groups as well",
         "kimi.loss": "its square holds every rollout to the sampler, those of dead groups as well",
         "gdpo.advantage": "it divides by the spread of the batch, which dead groups make smaller",
@@ -108,6 +116,7 @@ EXCEPT = {
 STANDARDISED = {   # credit in units of a spread does not scale with the rewards; all other credit does
     "grpo.advantage": "the group's", "liteppo.advantage": "the batch's", "gdpo.advantage": "the group's, part by part",
     "scalerl.advantage": "the batch's, less what is settled", "adhint.advantage": "the group's",
+    "branchgrpo.advantage": "the depth's",
 }
 
 

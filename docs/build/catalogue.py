@@ -56,8 +56,7 @@ the factors carry over, roughly.
 """
 
 ABSENT = """
-Not here: [SPCT](https://arxiv.org/abs/2504.02495) trains a judge to write critiques, and
-[another judge](https://arxiv.org/abs/2505.11875) gains by thinking longer; the built-in models do neither.
+Systems without a small form that is still theirs: [why not](why_not.md).
 """
 
 

@@ -12,15 +12,17 @@ from numpy import ndarray
 from isocost.chance import Purpose, generator
 from isocost.control.loop import Loop
 from isocost.control.luck import Draws, Luck
-from isocost.control.methods import fql
+from isocost.control.methods import fql, parl
 from isocost.control.networks import Params
 from isocost.control.parts import flow
 from isocost.control.tasks import open_task, random_return
 from isocost.control.tasks.maze import _home
 from isocost.runs.control import load_policy
+from isocost.runs.files import RunFiles
 
 STARTS, GAMMA, HORIZON = 64, 0.99, 600      # states; discount; steps of an episode, after which 0.2 % is left
 MANY, BEST = 512, 8                         # actions of the bandit; drawn for each
+EARLY = 2000                                # samples
 
 
 def overestimation(folder: Path) -> float:
@@ -87,6 +89,32 @@ def picked_on_better_peak(folder: Path) -> float:
     return float((_flow(folder)[1].sum(-1) > 0).mean())
 
 
+def policy_on_better_peak(folder: Path) -> float:
+    """PA-RL on the bandit: the share of its policy's own actions, before any is improved, on the higher peak."""
+    loop = load_policy(folder).loop
+    noise = Luck([Draws(1)], [0], "measure").normal("z", MANY, 2)
+    with torch.no_grad():
+        p = Params(loop.networks, loop.weights)
+        action = parl.policy_of(p).act(p, torch.ones(1, MANY, 1), noise)
+    return float((action[0].sum(-1) > 0).double().mean())
+
+
+def after_the_set(folder: Path) -> float:
+    """The return after the first sample, on the task's scale: what the updates on the set have taught."""
+    return _returns(folder)[0]
+
+
+def fallen(folder: Path) -> float:
+    """By how much the return falls below that after the set within `EARLY` samples, at its least; 0 if never."""
+    first, *later = _returns(folder)
+    return max(first - min(later), 0.0)
+
+
+def _returns(folder: Path) -> list[float]:
+    return [(x["eval/select"] + x["eval/audit"]) / 2 for x in RunFiles(folder).lines("metrics.jsonl")
+            if "return" in x and 0 < x["env_steps"] <= EARLY]
+
+
 def right_signs(folder: Path) -> float:
     """The share of pairs of cells, the second at least half of the corridor ahead, in which the high value is higher
     2 cells nearer to it."""
@@ -105,5 +133,6 @@ MEASURES: Mapping[str, Callable[[Path], float]] = {
     "over-estimation": overestimation, "return of the actor": of_actor,
     "return of the best of 8": best_of_flow,
     "actor's share on the better peak": actor_on_better_peak, "share on the better peak of 8": picked_on_better_peak,
-    "right signs": right_signs,
+    "right signs": right_signs, "policy's share on the better peak": policy_on_better_peak,
+    "return after the set": after_the_set, "fall in the first 2,000 samples": fallen,
 }

@@ -17,13 +17,25 @@ from isocost.runs.arm import Arm
 
 
 @dataclass(frozen=True)
+class OfflineLaw:
+    """Samples after x offline updates: floor + scale exp(-x / fold)."""
+
+    floor: float
+    scale: float
+    fold: float
+
+    def __call__(self, x: np.ndarray | float) -> np.ndarray:
+        return np.asarray(self.floor + self.scale * np.exp(-np.asarray(x) / self.fold))
+
+
+@dataclass(frozen=True)
 class PlantedControl:
     """ln T_J = ln law(sigma) + curves[0] ln^2(B / B*) + curves[1] ln^2(rate / rate*), sd `spread` between seeds.
 
     The best batch is batch[0] sigma^batch[1], the best rate rate[0] sigma^rate[1].
     """
 
-    law: DataLaw
+    law: DataLaw | OfflineLaw
     batch: tuple[float, float]
     rate: tuple[float, float]
     curves: tuple[float, float] = (0.15, 0.25)

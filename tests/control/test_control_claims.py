@@ -43,12 +43,32 @@ def test_each_seed_has_a_set_of_its_own_that_is_made_once(tmp_path, monkeypatch)
     rows = claims.rows()
     peaks, mixed = rows["fql_flow"], replace(rows["weighting"], mixture={"random": 0.5, "navigate": 0.5, "steps": 200})
     for of in (peaks, mixed):
-        files = [claims.set_of(of, seed) for seed in (0, 1, 0)]
+        arm = next(iter(of.arms.values()))
+        files = [claims.set_of(of, arm, seed) for seed in (0, 1, 0)]
         assert files[0] == files[2] != files[1]
         one, two = (read(claims.Path(f), open_task(of.task)) for f in files[:2])
         assert one.hash != two.hash
-    action = read(claims.Path(claims.set_of(peaks, 0)), open_task("bandit")).rows[:, 1:3].numpy()
+    action = read(claims.Path(claims.set_of(peaks, arm, 0)), open_task("bandit")).rows[:, 1:3].numpy()
     assert abs((action.sum(1) > 0).mean() - 0.5) < 0.03 and np.abs(np.abs(action).mean() - 0.5) < 0.02
+
+
+def test_an_arm_can_have_a_set_of_its_own_and_updates_on_it_before_its_samples(tmp_path, monkeypatch):
+    """Two sets for all seeds; an arm without a use for one has none, and one that names shares has another."""
+    monkeypatch.chdir(tmp_path)
+    mix = {"random": 0.5, "navigate": 0.5, "steps": 200, "sets": 2}
+    each = {"method": "wsrl", "sigma": 1.0, "batch": 16, "width": 16, "members": 2, "rate": 1e-3, "offline_updates": 3,
+            "sets": {"tempo.warmup": "4"}}
+    arms = {"a": each, "b": each | {"mixture": mix | {"random": 0.2, "navigate": 0.8}, "samples": 16}}
+    of = claims.ControlClaim(replace(claims.rows()["sharsa_horizon"].claim, name="x", cost="32-env-steps"), arms,
+                             "maze:8", mixture=mix)
+    assert claims.set_of(of, {"method": "sac"}, 0) is None
+    assert claims.set_of(of, each, 0) == claims.set_of(of, each, 2) != claims.set_of(of, each, 1)
+    assert claims.set_of(of, arms["b"], 0) != claims.set_of(of, each, 0)
+    made = claims.trained(of, "pilot", [0])
+    ends = {k: claims.read_json(f[0] / "end.json") for k, f in made.items()}
+    assert {k: (e["samples"], e["updates"]) for k, e in ends.items()} == {"a": (32, 31), "b": (16, 15)}
+    track = claims._track(made["a"][0])
+    assert list(track.cost[:3]) == [0, 1, 2] and track.end == 32      # untrained; after the set; in the warm-up
 
 
 def test_overestimation_is_against_the_return_that_the_policy_has(tmp_path):

@@ -634,7 +634,7 @@ def test_a_run_goes_on_with_the_set_that_it_began_with_alone(where, tmp_path):
 
 @pytest.mark.parametrize("method, more, said", [
     ("iql", {"data": None}, "iql learns from a set, without samples: give --offline FILE"),
-    ("sac", {}, "sac takes samples of its own, and no set: leave --offline out, or take calql, fdvl, floq"),
+    ("sac", {}, "sac takes samples of its own, and no set: leave --offline out, or take bpp, calql, fdvl, floq"),
     ("iql", {"budget": {"env-steps": 100.0}}, "takes no environment steps: give a budget such as 20k-updates"),
     ("iql", {"environments": 2}, "takes no environment steps"),
 ])

@@ -15,7 +15,7 @@ from isocost.control.tasks.family import BEST
 from isocost.control.types import Space
 from isocost.errors import RewardFailed, UserError
 
-EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit", "reach", "family:4")
+EMBEDDED = ("pendulum", "swingup", "maze:8", "lock:8", "bandit", "reach", "family:4", "held:3", "distracted:2")
 
 
 def played(task, actions, state=None, seed=0):
@@ -112,6 +112,25 @@ def test_the_bandits_higher_peak_is_its_reference():
     assert random_return("bandit", 4096) == pytest.approx(task.value(grid).mean(), abs=0.02)
 
 
+def test_held_shows_the_state_of_the_last_decision_and_plays_the_pendulum():
+    """Three steps: the decision's state stays for three, and the fourth step begins with another."""
+    task, inner, actions = open_task("held:3"), open_task("pendulum"), [1.0, -0.5, 2.0, 0.3]
+    seen, plain = played(task, actions, [0.1, 0.2, 0.1, 0.2, 0]), played(inner, actions, [0.1, 0.2])
+    assert [(r, e) for _, r, e in seen] == [(r, e) for _, r, e in plain]
+    assert all((s[:2] == p[0]).all() for (s, *_), p in zip(seen, plain, strict=True))
+    assert [tuple(s[2:]) for s, *_ in seen] == [(0.1, 0.2, 1), (0.1, 0.2, 2), (*plain[2][0], 0), (*plain[2][0], 1)]
+    shown = task.observe(seen[3][0][None])[0]
+    assert (shown[3:6] == inner.observe(plain[2][0][None])[0]).all() and shown[6:].tolist() == [0, 1, 0]
+
+
+def test_what_distracts_changes_neither_reward_nor_pendulum():
+    task, inner = open_task("distracted:2"), open_task("pendulum")
+    seen, plain = played(task, [1.0, 2.0], [0.1, 0.2, 0.5, 0.0]), played(inner, [1.0, 2.0], [0.1, 0.2])
+    assert [r for _, r, _ in seen] == [r for _, r, _ in plain] and (seen[1][0][:2] == plain[1][0]).all()
+    assert [s[2:].tolist() for s, *_ in seen] == [[0.5, 1.0], [0.5, -1.0]]
+    assert task.observe(seen[1][0][None])[0, 3:].tolist() == [2.0, -4.0]
+
+
 @pytest.mark.parametrize("spec", EMBEDDED)
 def test_a_row_of_a_task_is_the_same_alone_and_among_others(spec):
     task, rng = open_task(spec), np.random.default_rng(1)
@@ -148,7 +167,7 @@ def test_an_episode_that_the_limit_cuts_goes_on_for_the_learner_and_a_terminal_s
 
 @pytest.mark.parametrize(("spec", "said"), [
     ("pendulm", "did you mean pendulum"), ("maze:x", "integer above 1 after the colon, got 'x'; write maze:8"),
-    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, family, goalmaze, gym, lock"),
+    ("lock:1", "integer above 1"), ("xyz", "tasks are bandit, distracted, family, goalmaze, gym, held"),
 ])
 def test_a_task_that_does_not_exist(spec, said):
     with pytest.raises(UserError, match=said):
@@ -270,4 +289,4 @@ def test_the_reference_of_pendulum_is_that_of_its_record():
     record = json.loads((Path(__file__).parents[2] / "experiments/results/control_references.json").read_text())
     assert open_task("pendulum").reference == record["return"] > record["value_at_the_starts"] - 3
     assert record["family_by_length"] == {str(k): v for k, v in BEST.items()}
-    assert {k: random_return(k) for k in EMBEDDED} == pytest.approx(record["random"], abs=1e-3)
+    assert {k: random_return(k) for k in record["random"]} == pytest.approx(record["random"], abs=1e-3)

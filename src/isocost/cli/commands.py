@@ -18,6 +18,7 @@ import click
 
 from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.checks import doctor
+from isocost.cli.control import control_options
 from isocost.cli.control_run import collect, control_run_options, measured, trained, without_control
 from isocost.cli.kinds import answer, audit, begun, plan, without_kinds
 from isocost.cli.options import (
@@ -131,10 +132,7 @@ def quickstart(out: Path | None, world: str | None, shown: Any, **asked: Any) ->
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @strategy_options
 @trainer_option
-@click.option("--control", metavar="TASK", help="a study of value-based control: updates per sample, batch and rate on "
-              "a task such as pendulum, swingup or gym:HalfCheetah-v5")
-@click.option("--length", type=SOME, help="with --control: samples of a run  [default: 3000]")
-@click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: 64]")
+@control_options
 @launched
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
@@ -272,7 +270,7 @@ def fit(study: Path, metric: str | None) -> Any:
     type=ANY,
     default=8,
     show_default=True,
-    help="points of compute at which held-out reward is evaluated",
+    help="points of compute at which held-out reward is evaluated; of control by default two per doubling",
 )
 @click.option(
     "--save-every",
@@ -348,7 +346,8 @@ def verdict(folder: Path, **asked: Any) -> Any:
 @main.command()
 @click.argument("arms", nargs=-1, required=True, metavar="A B...", shell_complete=a_method)
 @click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
-@click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
+@click.option("--seeds", type=SOME, help="methods: runs per arm, paired by seed  [default: 5, or what a --pilot in the "
+              "folder says]")
 @click.option("--rollouts", "-n", type=SOME, help="n of every arm, per problem; of logs that lack it  [default: 8]")
 @click.option("--groups", "-B", type=SOME, help="B of every arm, problems per update; of logs that lack it "
               " [default: 16]")

@@ -24,11 +24,14 @@ def compared(
     which `given` were given. Raises UserError for options that do not fit the arms."""
     from isocost.compare import steps
     from isocost.compare.control import are_control, compare_control
+    from isocost.compare.design import Conditions
     from isocost.compare.on_disk import LOG, compare_on_disk, kind_of
     from isocost.compare.terms import are_on_disk
 
     site, unit, pilot, log = site_of(asked), asked.pop("unit"), asked.pop("pilot"), asked.pop("log")
     seeds = _seeds(pilot, given, dry_run)
+    if asked["trainer"] is not None or (pilot is not None and seeds is None):
+        asked["seeds"] = asked["seeds"] or Conditions.seeds
     if pilot is not None and seeds is None:
         from isocost.compare.gate import read_pilot
 

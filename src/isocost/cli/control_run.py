@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 OWN = ("control", "offline", "offline_updates", "updates_per_sample", "batch", "width", "seeds",
-       "environments")      # of control alone
+       "environments", "teacher")      # of control alone
 SHARED = ("method", "budget", "seed", "out", "lr", "sets", "evaluations", "stop_at", "price", "devices", "as_json")
 
 
 control_run_options = several(       # those of `OWN`
     click.option("--control", metavar="TASK", help="train a method of value-based control on a task: pendulum, "
-                 "swingup, maze:8, goalmaze:8, lock:8, bandit, reach, family:4, or gym:ID"),
+                 "swingup, quad2d, lane, maze:8, goalmaze:8, lock:8, bandit, reach, rooms, family:4, or gym:ID"),
     click.option("--offline", type=FILE, metavar="FILE",
                  help="with --control: the dataset of `isocost collect` that a method learns from, or "
                  "minari:ID-OR-FOLDER; of an offline method the budget may be 20k-updates"),
     click.option("--offline-updates", type=click.IntRange(min=0), default=0, show_default=True,
                  help="with --control: updates on the dataset before the first sample, besides the budget"),
+    click.option("--teacher", metavar="NAME[:SETTING=VALUE,...]", help="with --control: who chooses training tasks "
+                 "or starts: uniform, mbtl, alp-gmm, covar-gmm, riac, snapshot, or ./file.py"),
     click.option("--updates-per-sample", type=float, help="with --control: sigma  [default: 1; of ppo, ten epochs]"),
     click.option("--batch", type=SOME, help="with --control: transitions per update  [default: the method's own]"),
     click.option("--width", type=SOME, help="with --control: units of a hidden layer  [default: the method's own]"),
@@ -42,8 +44,8 @@ control_run_options = several(       # those of `OWN`
 @click.command()
 @click.argument("task")
 @click.option("--by", "shares", multiple=True, metavar="BEHAVIOUR[=SHARE]", help="who acts: random, the folder of a "
-              "run of control, or, on a maze, navigate, stitch or explore; with several, each one's share of the "
-              "trajectories  [default: random]")
+              "run of control, navigate (maze, reach, rooms), stitch or explore (maze); with several, each one's share "
+              "of trajectories  [default: random]")
 @click.option("--steps", type=SOME, default=20_000, show_default=True, help="transitions; the last trajectory is whole")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="of everything that is sampled")
 @click.option("--to", "target", type=click.Choice(["parquet", "minari"]), default="parquet", show_default=True,
@@ -69,7 +71,8 @@ def trained(method: str, asked: Mapping[str, Any], given: Mapping[str, str], obs
     unused = [text for name, text in given.items() if name not in (*OWN, *SHARED)]
     if unused:
         raise UserError(f"{unused[0]} has no use with --control: leave it out")
-    wanted = {f.name: asked[f.name] for f in fields(ControlOptions) if asked.get(f.name) is not None}
+    wanted = {f.name: asked[f.name] for f in fields(ControlOptions)
+              if asked.get(f.name) is not None and (f.name != "evaluations" or f.name in given)}
     return train_control(method, asked["control"], ControlOptions(**{"budget": None, **wanted}), asked["out"],
                          observer=observer)
 

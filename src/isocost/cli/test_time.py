@@ -41,7 +41,8 @@ strategy_options = several(      # of `profile`, for a study of strategies only
     click.option("--efforts", metavar="low,high", help="with --strategies, of a server: reasoning efforts that it "
                  "knows, to compare"),
     click.option("--checkpoints", metavar="RUN,RUN", help="with --strategies: trained runs, or studies of training, "
-                 "whose policies are compared too; RUN@STEP is a step that the run kept. With --completions RUN=FILE "
+                 "whose policies are compared too; RUN@STEP is a step that the run kept; a study that was "
+                 "not trained is foretold. With --completions RUN=FILE "
                  "or NAME:COST=FILE: grpo:3e18flop=grpo.jsonl"),
     click.option("--band-by", metavar="KEY", help="with --strategies, of a model: the key of a problem's data that "
                  "tells its band  [default: probe samples]"),

@@ -24,7 +24,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost import methods
-from isocost.compare.design import Design, arm_recipe, labels_of
+from isocost.compare.design import Conditions, Design, arm_recipe, labels_of
 from isocost.compare.folders import JUDGED, UNPAIRED, runs_in, seed_unknown
 from isocost.compare.judge import FLOOR, MARGIN, QUESTIONS, SHARES
 from isocost.compare.many import RATE
@@ -34,6 +34,7 @@ from isocost.disk.jsonfile import finite
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, curves
 from isocost.laws.tracks import Track, tracks
+from isocost.planner.budget import worded
 from isocost.planner.training.learning_rate import given
 from isocost.planner.training.study_runs import run_seed
 from isocost.recipe import functions
@@ -215,6 +216,28 @@ def rates_of(found: Pilot, d: Design) -> dict[str, Any]:
     known = _spread(found)
     return {"rates": {label: given(found.used[label], d.batch(label)).data() for label in d.labels},
             "noise": {"sd": known.sd / sqrt(2), "dof": known.dof}, "pilot": True}
+
+
+def seeds_of(folder: Path, arms: Sequence[str], common: Conditions) -> int:
+    """The seeds per arm of a comparison in this folder that states none: those that are sealed there, else as many as
+    its pilot needs to show `decidable.EFFECT`, else those of `common`. Raises UserError for a budget that does not pay
+    for so many runs as long as the pilot's."""
+    home, own = StudyFolder(folder), StudyFolder(folder / "pilot")
+    if home.has("compare.json"):
+        return len(Design.of(home.record("compare.json", "compare")["design"]).seeds)
+    if not own.has("gate.json"):
+        return common.seeds
+    d = Design.of(own.record("compare.json", "compare")["design"])
+    found = own_pilot(own, d.labels, d.metric)
+    seeds = _spread(found).needed(decidable.EFFECT, found.alpha) or decidable.MOST
+    before = replace(common, budget=own.asked["budget"], seeds=len(d.seeds))
+    ratio = before.each(len(arms)) / replace(common, seeds=seeds).each(len(arms))
+    if before.spend.unit == common.spend.unit and ratio > ALIKE:
+        least = worded(common.spend, common.spend.amount * ratio).replace(" ", "-")
+        raise UserError(f"the pilot in {own.path} says that {decidable.EFFECT:g} needs {seeds:,} seeds per arm, and "
+                        f"{common.spend} does not pay for so many runs as long as its: give --budget {least}, or "
+                        f"--seeds {len(d.seeds)}")
+    return seeds
 
 
 def known_before(

@@ -22,6 +22,7 @@ from isocost.units import FLOPS, compared
 from isocost.worlds.setting import Setting
 
 SCALE = 1.0         # the largest difference of rewards from 0 to 1
+ROUGH = 0.05        # between runs: the upper quartile of the spreads of the records in experiments/results/claims
 USEFUL = 0.1        # a difference worth the seeds, where none can be detected
 VERDICTS = ("better", "worse", "same", "cannot tell")
 SHOWN = 8           # rewards of an arm's runs in its row
@@ -338,7 +339,9 @@ def detectable(d: Design, noise: Mapping[str, float] | None, piloted: bool = Fal
     needed = seeds_for_comparison(least / 2, sd, d.alpha)
     more = "" if needed is None else f"; {least / 2:.3f} needs {needed} seeds"
     return (f"minimum detectable difference between two arms {least:.3f} ({POWER:.0%} power) with a standard deviation "
-            f"of {sd:.3f} between runs ({source}){more}")
+            f"of {sd:.3f} between runs ({source}){more}" + ("" if noise is not None else (
+                f". In one of four claims of the docs it was {ROUGH:g} or more: {counted(len(d.seeds), 'seed')} then "
+                f"detect nothing below {d.detectable(ROUGH):.2g}; --pilot 4 measures it")))
 
 
 def amount(x: float, unit: str, counted_in: str | None = None) -> str:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from isocost.compare.design import Design, design, expected
-from isocost.compare.gate import SEEDS, Gate, known_before, piloted, rates_of, read_pilot, train_pilot
+from isocost.compare.gate import SEEDS, Gate, known_before, piloted, rates_of, read_pilot, seeds_of, train_pilot
 from isocost.compare.judge import compare
 from isocost.compare.many import wave
 from isocost.compare.results import ComparisonPlan, MethodComparison, ParentComparison, Sealed
@@ -54,8 +55,8 @@ def plan_comparison(methods: Sequence[str], *, out: str | Path | None = None, wo
     Takes the arguments of `compare_methods` and raises the same errors. A few rollouts are sampled to measure their
     length and speed, unless the design is already sealed in `out`.
     """
-    asked = Terms.of(methods, **terms)
-    return _planned(asked, asked.recipes(), Path(out or asked.folder), Execution(workers, observer=observer))
+    asked, folder = _asked(methods, out, "", terms)
+    return _planned(asked, asked.recipes(), folder, Execution(workers, observer=observer))
 
 
 def compare_methods(
@@ -72,8 +73,8 @@ def compare_methods(
         workers: runs side by side; results do not depend on it.
         site: where they are executed; results do not depend on it.
         observer: receives `Warned` and `CostSample` (`isocost.steps.events`), `ComparisonPlan`, `Sealed` and `Probed`.
-        **terms: budget, seeds, rollouts, groups, lr, evaluations, margin, metric and seed
-            (`isocost.compare.design.Conditions`);
+        **terms: budget, seeds (default: 5, or those that a pilot in `out` asks for), rollouts, groups, lr, evaluations,
+            margin, metric and seed (`isocost.compare.design.Conditions`);
             own_sizes: give every arm its method's own n and B instead;
             sets: SEAM.NAME=VALUE, settings of every arm;
             to_parents: judge each method against its parent only, missing parents are added;
@@ -87,8 +88,8 @@ def compare_methods(
             records that were changed after the design was sealed.
         Interrupted: after a signal, once everything is saved.
     """
-    asked = Terms.of(methods, **terms)
-    with _begin(asked, Path(out or asked.folder), Execution(workers, site, observer)) as trials:
+    asked, folder = _asked(methods, out, "", terms)
+    with _begin(asked, folder, Execution(workers, site, observer)) as trials:
         return conclude(trials, asked.setting, asked.common.seed)
 
 
@@ -100,8 +101,8 @@ def pilot_methods(methods: Sequence[str], *, pilot: int = SEEDS, out: str | Path
     the number of seeds of the pilot, which are not those of the comparison. The pilot is kept in `out`/pilot; a
     comparison in `out` whose runs cost as much then takes its learning rates and spread from there.
     """
-    asked = Terms.of(methods, **terms)
-    with _begin(asked, Path(out or asked.folder) / "pilot", Execution(workers, site, observer)) as trials:
+    asked, folder = _asked(methods, out, "pilot", terms)
+    with _begin(asked, folder, Execution(workers, site, observer)) as trials:
         return run_pilot(trials, asked.common.seed, pilot)
 
 
@@ -142,6 +143,15 @@ def sealed_in(home: StudyFolder, d: Design, expected: Mapping[str, Any], **besid
     if not home.has("compare.json"):
         home.write("compare.json", {"design": d.data(), "expected": expected, **beside, "seal": digest(d.data())})
     return str(_unchanged(home)["seal"])
+
+
+def _asked(methods: Sequence[str], out: str | Path | None, inside: str, terms: Mapping[str, Any]) -> tuple[Terms, Path]:
+    """The arguments, and the folder; seeds that are not stated are those of the folder (`seeds_of`)."""
+    asked = Terms.of(methods, **{k: v for k, v in terms.items() if (k, v) != ("seeds", None)})
+    folder = Path(out or asked.folder) / inside
+    if terms.get("seeds") is None:
+        asked = replace(asked, common=replace(asked.common, seeds=seeds_of(folder, asked.arms, asked.common)))
+    return asked, folder
 
 
 @contextmanager

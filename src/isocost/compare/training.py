@@ -136,7 +136,7 @@ def method_job(trials: Trials, label: str, run: PlannedRun, rule: RateRule) -> J
     d = trials.design
     job = job_of(trials.home, run, rule, trials.points(run), trials.seal)
     job = replace(
-        job, name=name_of(label, run), method=d.arms[label], sets=d.sets.get(label, {}),
+        job, name=name_of(label, run), method=d.arms[label], sets=d.sets.get(label, {}), export=run.purpose != "probe",
         budget={units.of_arm(d.unit): d.probe_cost if run.purpose == "probe" else d.cost},
         arm=job.arm.but(warmup=warmup(run.M)),
     )

@@ -28,7 +28,8 @@ from isocost.errors import UserError
 from isocost.promise import Promise
 from isocost.recipe import describe
 
-TASKS = {"continuous": ("pendulum", "goalmaze:8"), "discrete": ("lock:8",)}     # tried on the first that it takes
+# the first that it takes
+TASKS = {"continuous": ("pendulum", "held:4", "goalmaze:8", "rooms"), "discrete": ("lock:8",)}
 BATCH, WIDTH, SAMPLES, UPDATES = 16, 32, 64, 24
 RUNS = (3, 5, 8)        # seeds of the stack that is tried
 LATE = 1_000_000        # samples after which no tempo still warms up
@@ -68,8 +69,11 @@ class AgentTrial:
         weights = {k: w.detach().clone().requires_grad_() for k, w in loop.weights.items()}
         slow = {k: w.detach().clone() for k, w in loop.slow.items()}
         replay = loop.replay.prior if self.first and loop.replay.prior else loop.replay
-        sampled = self.agent.sample(replay.view(range(len(loop.runs))), BATCH, luck)
-        return sampled, Params(loop.networks, weights, due), Params(loop.networks, slow, due), luck
+        params = Params(loop.networks, weights, due)
+        with torch.no_grad():
+            drawn = self.agent.sample(replay.view(range(len(loop.runs))), BATCH, luck)
+            batch = self.agent.imagine(drawn, params, luck)
+        return batch, params, Params(loop.networks, slow, due), luck
 
     def losses(self, loop: Loop) -> tuple[dict[str, Tensor], Tensor, Params]:
         """The losses of the first update of a stack, its target, and the weights."""

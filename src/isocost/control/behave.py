@@ -14,21 +14,25 @@ from isocost.control.policy import ControlPolicy
 from isocost.control.tasks.maze import STRIDE, Maze, _cell, _home
 from isocost.control.tasks.reach import PLACES, Reach
 from isocost.control.tasks.reach import STRIDE as REACH
+from isocost.control.tasks.rooms import ROOMS, RoomsTask
+from isocost.control.tasks.rooms import STRIDE as WALK
 from isocost.control.types import ControlTask
 
 SCRIPTS = {
     "random": "uniform actions",
-    "navigate": "along the corridor from its start to its end, with noise; to one of two places",
+    "navigate": "along the corridor from its start to its end, with noise; to one of two places; from room to room",
     "stitch": "from a random cell to one that is 1 to 4 cells away, with noise",
     "explore": "from a random cell in a direction that changes every 5 steps",
 }
 NOISE, PIECE, WANDER, HELD = 0.5, 16, 40, 5     # sd of noise on actions; steps of a piece, of a walk, of a direction
+LEG, DWELL, CALM = 3, 4, 0.1    # in rooms: steps of a way, fewer than which it stays there besides; sd of noise
 
 
 def scripts_of(task: ControlTask) -> tuple[str, ...]:
     """The names of `SCRIPTS` that are for a task."""
-    return tuple(SCRIPTS) if isinstance(task, Maze) else ("random", "navigate") if isinstance(task, Reach) else (
-        "random",)
+    if isinstance(task, Maze):
+        return tuple(SCRIPTS)
+    return ("random", "navigate") if isinstance(task, Reach | RoomsTask) else ("random",)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class ToPlay:
     aim: int
     steps: int
     noise: ndarray      # (steps, A) uniform in [-1, 1)
+    path: ndarray       # (steps, 2) in rooms: where to go in each step; else empty
 
 
 def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> ToPlay:
@@ -57,7 +62,11 @@ def opened(name: str, task: ControlTask, seed: int, number: int, slot: int) -> T
             aim, steps = -1, min(WANDER, task.limit)
     if isinstance(task, Reach):
         aim = int(rng.integers(len(PLACES)))
-    return ToPlay(name, state, aim, steps, rng.uniform(-1, 1, (steps, task.space.actions)))
+    path = np.zeros((0, 2))
+    if isinstance(task, RoomsTask):     # into each room and back to the middle, in any order, for as long as it likes
+        places = np.stack([ROOMS[rng.permutation(len(ROOMS))], np.zeros((len(ROOMS), 2))], 1).reshape(-1, 2)
+        path = np.resize(places.repeat(LEG + rng.integers(DWELL, size=len(places)), 0), (steps, 2))
+    return ToPlay(name, state, aim, steps, rng.uniform(-1, 1, (steps, task.space.actions)), path)
 
 
 def acted(
@@ -77,6 +86,9 @@ def acted(
         return noise
     if isinstance(task, Reach):
         return np.clip((PLACES[[e.aim for e in episodes]] - states) / REACH + NOISE * 3**0.5 * noise, -1, 1)
+    if isinstance(task, RoomsTask):
+        onto = np.stack([e.path[step] for e in episodes])
+        return np.clip((onto - states[:, :2]) / WALK + CALM * 3**0.5 * noise, -1, 1)
     cells = _cell(states)
     onward = [_home(int(c + np.sign(e.aim - c))) for c, e in zip(cells, episodes, strict=True)]
     return np.clip((np.stack(onward) - states) / STRIDE + NOISE * 3**0.5 * noise, -1, 1)

@@ -24,6 +24,7 @@ from isocost.control.networks import Effort, Network, Params
 from isocost.control.optimise import Moments, adam, follow
 from isocost.control.replay import Replay
 from isocost.control.seams import Agent
+from isocost.control.teachers import Lessons
 from isocost.control.types import ControlTask, Progress, Tempo
 from isocost.errors import RewardFailed
 
@@ -48,6 +49,7 @@ class StackedRun:
     episodes: list[int] = field(default_factory=list)       # of each environment: the number of its current one
     lasted: list[int] = field(default_factory=list)         # and its steps so far
     work: Effort = field(default_factory=Effort)                # of all updates
+    lessons: Lessons | None = None      # of a run that a teacher chooses episodes for
     failure: Exception | None = None
     source: Draws = field(init=False)
 
@@ -62,8 +64,13 @@ class StackedRun:
 
     @property
     def now(self) -> int:
-        """Its progress: the updates on the set before its first sample, plus its samples."""
-        return self.samples + min(self.updates, self.first)
+        """Its progress: the updates on the set before its first sample, plus the environment steps it has paid."""
+        return self.env_steps + min(self.updates, self.first)
+
+    @property
+    def env_steps(self) -> int:
+        """Its samples, and the steps of demonstrations that its teacher starts from."""
+        return self.samples + sum(len(x) - 1 for x in (self.lessons.shown if self.lessons else ()))
 
     def counters(self) -> dict[str, Any]:
         """Plain data for a checkpoint."""
@@ -97,6 +104,8 @@ class Loop:
     def _begin(self, i: int, environment: int) -> ndarray:
         run = self.runs[i]
         rng = generator(run.seed, Purpose.ENVIRONMENT, environment, run.episodes[environment])
+        if run.lessons:
+            return run.lessons.begin(environment, rng)
         return self.task.begin(rng, ("train", run.seed, environment))
 
     # one tick -------------------------------------------------------------------------------------------------
@@ -162,7 +171,7 @@ class Loop:
                 run.failure = FloatingPointError("an action is not finite")
                 continue
             run.lasted = [x + 1 for x in run.lasted]
-            cut = np.array([x >= self.task.limit for x in run.lasted]) & ~ended[j]
+            cut = (np.array(run.lasted) >= (run.lessons.now[:, -1] if run.lessons else self.task.limit)) & ~ended[j]
             parts = seen[j], action[j], reward[j, :, None], then[j], ended[j, :, None], cut[:, None]
             made = np.concatenate(parts, -1)
             if not np.isfinite(made).all():
@@ -179,6 +188,8 @@ class Loop:
             if tempo[i].learns and run.paid % self.agent.rollout == 0:
                 whole.append(i)
             self.states[i] = after[j]
+            if run.lessons:
+                run.lessons.stepped(reward[j], ended[j] | cut)
             for e in np.flatnonzero(ended[j] | cut):
                 run.episodes[e] += 1
                 run.lasted[e] = 0
@@ -240,7 +251,7 @@ class Loop:
         work = Effort()
         params = Params(self.networks, weights, due, work)
         with torch.no_grad():
-            batch = agent.sample(replay.view(rows), agent.batch, luck)
+            batch = agent.imagine(agent.sample(replay.view(rows), agent.batch, luck), params, luck)
             target = agent.target(batch, params, Params(self.networks, slow, due, work), luck)
         losses = agent.losses(batch, target, params, luck)
         total = torch.stack(list(losses.values())).sum(0)
@@ -321,6 +332,8 @@ class Loop:
     def save(self, i: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """A run's part, alone: tensors and plain data."""
         tensors = {**self.replay.save(i), "state": torch.from_numpy(self.states[i].copy())}
+        if lessons := self.runs[i].lessons:
+            tensors |= lessons.save()
         for name, w in self.weights.items():
             m = self.moments[name]
             tensors |= {f"{name}.weights": w[i].clone(), f"{name}.first": m.first[i].clone(),
@@ -337,6 +350,8 @@ class Loop:
         for k, value in counters.items():
             setattr(run, k, value)
         self.replay.load(i, tensors, state["stored"])
+        if run.lessons:
+            run.lessons.load(tensors)
         for name, loss in state.get("losses", ()):      # earlier versions did not save them
             self._losses_of(name)[i] = loss
         self.states[i] = self._again(i) if self.task.live else tensors["state"].numpy()

@@ -59,6 +59,7 @@ class Mlp:
     residual: bool = False
     slow: bool = False
     decay: float = 0.0
+    twice: bool = False         # whether its gradients are differentiated again, which the kernel does not
 
     @property
     def layers(self) -> list[tuple[int, int]]:
@@ -91,7 +92,7 @@ class Mlp:
     @cached_property
     def dense(self) -> native.NetworkLayers | None:
         """The network as the kernel computes it; None if it cannot."""
-        plain = self.activation == "relu" and not self.norm and not self.residual
+        plain = self.activation == "relu" and not (self.norm or self.residual or self.twice)
         return native.NetworkLayers(self.inputs, self.width, self.depth, self.outputs) if plain else None
 
     def start(self, rng: np.random.Generator) -> np.ndarray:

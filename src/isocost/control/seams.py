@@ -1,5 +1,6 @@
 """The seams of control: a method is one function for each of six, and an agent holds these and four sizes. One that
-learns from its last rollout alone has a seventh, and the rollout's size.
+learns from its last rollout alone has a seventh, and the rollout's size; one that learns from transitions that a model
+makes has another.
 
 Every value is a top-level function or a `partial` of one, and its signature is the schema of its settings, as in
 `isocost.seams`: `describe`, `fingerprint` and `tune` of `isocost.recipe` take an agent as they take a recipe. Every
@@ -19,7 +20,8 @@ from isocost.control.networks import Network, Params
 from isocost.control.replay import Replay
 from isocost.control.types import Progress, Space, Tempo, Transitions
 
-__all__ = ["Agent", "Explore", "Losses", "Networks", "OnPolicy", "Prepare", "Sample", "Target", "TempoFn"]
+__all__ = ["Agent", "Explore", "Imagine", "Losses", "ModelBased", "Networks", "OnPolicy", "Prepare", "Sample", "Target",
+           "TempoFn", "as_drawn"]
 
 
 class Networks(Protocol):
@@ -49,6 +51,15 @@ class Prepare(Protocol):
     """Numbers of each sample of the rollout that ends now, (S, N, M), in the order of `Replay.newest`: computed once,
     with the weights that acted, and without gradient."""
     def __call__(self, replay: Replay, params: Params) -> Tensor: ...
+class Imagine(Protocol):
+    """The batch with transitions of a learned model in place of rows that were drawn: as many rows, without gradient.
+    """
+    def __call__(self, batch: Transitions, params: Params, luck: Luck) -> Transitions: ...
+
+
+def as_drawn(batch: Transitions, params: Params, luck: Luck) -> Transitions:
+    """The batch as it was drawn."""
+    return batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +99,10 @@ class Agent:
         return None
 
     @property
+    def imagine(self) -> Imagine:
+        return as_drawn
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """The names of the numbers that `prepare` computes, by which `Replay.named` gives them to `sample`."""
         return ()
@@ -114,3 +129,10 @@ class OnPolicy(Agent):
     @property
     def sigma(self) -> float:
         return self.usual_epochs / self.batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelBased(Agent):
+    """An agent whose batch is changed by what a learned model makes, before its target is computed."""
+
+    imagine: Imagine = as_drawn

@@ -24,6 +24,8 @@ class Space:
     actions: int            # A; 1 if discrete
     choices: int = 0        # number of discrete actions; 0: continuous
     goal: int = 0           # G: the last G numbers of an observation are the goal of its first G; 0: none
+    held: int = 0           # J: the last J numbers say which step since the last decision; before: now, then, in halves
+    frames: int = 0         # H: an observation is so many frames, the newest last; frames before the first are 0
     tasks: int = 0          # K: the last K numbers of an observation are one-hot, for the task; 0: one task
 
     @property

@@ -9,6 +9,10 @@ y = ln rate,
 is fitted by censored likelihood. Its minimum gives the best batch and rate, lines in ln sigma whose slopes -c / 2a and
 -f / 2d all tasks share, and ln D_J(sigma) at them; through D_J goes the power law with a floor. Every interval is that
 of a bootstrap of the whole, in which the seeds of each setting are drawn again.
+
+Where runs learn from a set before their first sample, the number U of these updates stands in the place of sigma,
+which is the same for all of them, and D = floor + scale exp(-exponent U / U_most): samples suffice without any, too. A
+run that has the return at its first evaluation is then censored from the other side.
 """
 
 from __future__ import annotations
@@ -36,7 +40,9 @@ LEVEL, DRAWS = 0.9, 200
 DECIDED = 0.95                   # share of the draws of the bootstrap from which on a finding counts
 SPREAD, SPREAD_DOF = 0.25, 1.0  # of ln T between seeds: 0.18 to 0.35 on the pendulum; it weighs as much as one run
 EXPONENT, EXPONENT_SD = 0.8, 0.6    # of the power law: 0.70 and 1.09 in the paper; a factor of 1.8 either way
+STEEP, STEEP_SD = 2.0, 0.7          # of offline updates, of which no paper has a law: a factor of 2 either way
 AXES = ("batch", "rate")
+SIGMA, OFFLINE = "sigma", "offline"     # what samples fall with: updates per sample, or updates before the first one
 _ROUNDS, _SETTLED, _RIDGE = 60, 1e-4, 1e-6     # of the censored fit
 
 
@@ -81,10 +87,18 @@ def check_sigma(sigma: float, where: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """When runs (R,) reach a return: ln of the samples at which they do, or of their last sample if they do not."""
+    """When runs (R,) reach a return: ln of the samples at which they do, or of their last sample if they do not.
+
+    `early` are those that have it at their first evaluation, whose samples `time` then is."""
 
     time: ndarray
     reached: ndarray
+    early: ndarray | None = None
+
+    @property
+    def side(self) -> ndarray:
+        """(R,): 1 for a run that arrives later than `time`, -1 for one that did earlier, else 0."""
+        return np.where(self.reached, 0.0 if self.early is None else -1.0 * self.early, 1.0)
 
     @property
     def missed(self) -> float:
@@ -98,8 +112,9 @@ def arrivals(curves: Sequence[ReturnCurve], wanted: float) -> Arrivals:
     Between two evaluations it is linear in samples, so that how often a run is evaluated does not move its time.
     """
     times = np.array([_arrival(c, wanted) for c in curves])
-    reached = np.isfinite(times)
-    return Arrivals(np.log(np.where(reached, times, [c.samples[-1] for c in curves])), reached)
+    reached, first = np.isfinite(times), np.array([c.samples[0] for c in curves])
+    early = times <= first if curves and OFFLINE in curves[0].arm else None
+    return Arrivals(np.log(np.where(reached, times, [c.samples[-1] for c in curves])), reached, early)
 
 
 def _arrival(curve: ReturnCurve, wanted: float) -> float:
@@ -141,16 +156,17 @@ def censored_fit(X: ndarray, seen: Arrivals, group: ndarray, weights: ndarray) -
 
 def _steps(X: ndarray, seen: Arrivals, groups: ndarray, weights: ndarray, start: Surface) -> tuple[ndarray, ndarray]:
     """Coefficients (D, P) and sds (D, G) at which Newton's steps settle, for each row of weights."""
-    y, late, runs = seen.time, ~seen.reached, weights @ groups
+    y, side, runs = seen.time, seen.side, weights @ groups
+    off = side != 0
     group, ridge = groups.argmax(1), _RIDGE * np.eye(X.shape[1])
     beta, sd, moving = start.beta.copy(), start.sd.copy(), np.arange(len(weights))
     for _ in range(_ROUNDS):
         w, mean, own = weights[moving], beta[moving] @ X.T, sd[moving][:, group]
         pull, bend, gap = (y - mean) / own, np.ones_like(mean), (y - mean) ** 2
-        z = pull[:, late]
+        z = side[off] * pull[:, off]
         hazard = np.exp(-0.5 * z**2 - log_ndtr(-z)) / np.sqrt(2 * np.pi)
-        pull[:, late], bend[:, late] = hazard, hazard * (hazard - z)
-        gap[:, late] = own[:, late] ** 2 * (1 + z * hazard)     # E (T - mean)^2, given that it is late
+        pull[:, off], bend[:, off] = side[off] * hazard, hazard * (hazard - z)
+        gap[:, off] = own[:, off] ** 2 * (1 + z * hazard)       # E (T - mean)^2, given that it is late, or early
         scaled = w * bend / own**2
         inverse = np.linalg.inv(np.matmul(X.T * scaled[:, None, :], X) + ridge)
         step = np.matmul(inverse, ((w * pull / own) @ X)[..., None])[..., 0]
@@ -184,16 +200,26 @@ def resampled(settings: ndarray, draws: int, seed: int) -> ndarray:
 
 @dataclass(frozen=True)
 class ControlPrice:
-    """What things cost in one unit: a sample, an update, and each example of an update's batch."""
+    """What things cost in one unit: a sample, an update, each example of an update's batch, and an update before the
+    first sample, whatever its batch."""
 
     sample: float
     update: float
     example: float
     unit: str
+    first: float = 0.0
 
     def of(self, sigma: ndarray | float, batch: ndarray | float) -> ndarray:
         """The cost of a sample and of its updates."""
         return np.asarray(self.sample + np.asarray(sigma) * (self.update + self.example * np.asarray(batch)))
+
+    def run(self, arm: Arm, samples: float) -> float:
+        """The cost of a run of an arm."""
+        return float(self.of(arm["sigma"], arm["batch"])) * samples + self.first * arm.get(OFFLINE, 0)
+
+    def chosen(self, over: str) -> float:
+        """What it costs to have more of what samples fall with."""
+        return self.first if over == OFFLINE else self.update or self.example
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +263,8 @@ def _outer(at: ndarray, by: ndarray, u: ndarray | float) -> ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ControlLaw:
-    """D_J(sigma) of one task: first the fit, then the draws of a bootstrap, on the leading axis.
+    """D_J(sigma) of one task: first the fit, then the draws of a bootstrap, on the leading axis. `over` is the name of
+    what `sigmas` are.
 
     Batch and rate are the best by the fit, lines that a plan can follow: the draws say how well D_J is known on these
     lines, and not on lines of their own. `sigmas` (S,) were run; `least` (1 + D, S) is ln D_J there; `floor`, `scale`
@@ -256,6 +283,7 @@ class ControlLaw:
     dof: ndarray
     axes: dict[str, _Axis | None]
     fixed: dict[str, float]
+    over: str = SIGMA
 
     def falls(self) -> float:
         """The share of draws in which fewer samples suffice at the largest sigma than at the smallest."""
@@ -263,7 +291,7 @@ class ControlLaw:
 
     def samples(self, sigma: ndarray | float) -> ndarray:
         """(1 + D, ...) samples to reach the return, with batch and rate as `best` has them."""
-        u = np.log(sigma)
+        u = np.asarray(sigma) / self.sigmas[-1] if self.over == OFFLINE else np.log(sigma)
         falling = np.exp(-(self.exponent[:, None] if np.ndim(u) else self.exponent) * u)
         floor, scale = (v[:, None] if np.ndim(u) else v for v in (self.floor, self.scale))
         return np.asarray(floor + scale * falling)
@@ -311,8 +339,8 @@ class ControlLaw:
 
     def to_reach(self, arm: Arm) -> ndarray:
         """(1 + D,) mean ln T of an arm: of the law at its sigma, and further by how far its batch and rate are off."""
-        u = float(np.log(arm["sigma"]))
-        time = np.log(self.samples(arm["sigma"]))
+        u = float(np.log(arm[self.over]))
+        time = np.log(self.samples(arm[self.over]))
         for name, axis in self.axes.items():
             if axis is not None:
                 time = time + axis.off(np.log(arm[name]) - axis.centre, u) - axis.off(axis.best(u)[0], u)
@@ -326,17 +354,22 @@ class ControlLaw:
         """The geometric mean of the samples to reach the return over so many new seeds, as a prediction interval."""
         draws, rng = self.to_reach(arm), generator(seeds, Purpose.BOOTSTRAP, len(self.least))
         dof = float(np.median(self.dof))
-        noise = rng.standard_t(dof, size=len(draws) - 1) * self.between(arm["sigma"]) / np.sqrt(seeds)
+        noise = rng.standard_t(dof, size=len(draws) - 1) * self.between(arm[self.over]) / np.sqrt(seeds)
         low, high = np.quantile(draws[1:] + noise, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return exponential(Interval(float(draws[0]), float(low), float(high), LEVEL, "prediction", dof))
 
     def cost(self, price: ControlPrice, sigma: ndarray | float) -> ndarray:
         """(1 + D, ...) F: what the return costs, with batch and rate as `best` has them."""
+        if self.over == OFFLINE:
+            return np.asarray(sigma * price.first + self.samples(sigma) * price.of(
+                self.fixed[SIGMA], self.best("batch", sigma)))
         return self.samples(sigma) * price.of(sigma, self.best("batch", sigma))
 
     def cheapest(self, price: ControlPrice) -> Interval:
         """The sigma of least cost, within a factor `BEYOND` of those that were run, with its interval."""
-        low, high = max(LEAST, self.sigmas[0] / BEYOND), min(MOST, self.sigmas[-1] * BEYOND)
+        low, high = self.sigmas[0] / BEYOND, self.sigmas[-1] * BEYOND
+        if self.over == SIGMA:
+            low, high = max(LEAST, low), min(MOST, high)
         grid = np.linspace(np.log(low), np.log(high), 241)
         return exponential(self.interval(_vertex(grid, np.log(self.cost(price, np.exp(grid))))))
 
@@ -356,17 +389,21 @@ def _vertex(x: ndarray, y: ndarray) -> ndarray:
     return np.asarray(np.clip(x[at] + shift * (x[1] - x[0]), x[0], x[-1]))
 
 
-def data_laws(least: ndarray, sigmas: ndarray, error: ndarray, prior: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+def data_laws(
+    least: ndarray, sigmas: ndarray, error: ndarray, prior: ndarray,
+    about: tuple[float, float] = (EXPONENT, EXPONENT_SD),
+) -> tuple[ndarray, ndarray, ndarray]:
     """(D,) floors, scales and exponents of D = floor + scale sigma^-exponent through ln D (D, S).
 
     Least squares in D over its standard error, with floor and scale at least 0, for each of a grid of exponents; these
-    have a log-normal prior about 0.8. `error` (S,) is the standard error of ln D.
+    have a log-normal prior `about` a value, with its sd. `error` (S,) is the standard error of ln D.
     """
     D = np.exp(least)
     weight = 1 / (D * np.maximum(error, 1e-3))                               # (D, S)
     grid = np.linspace(np.log(0.05), np.log(5.0), 61)
 
-    expected = np.log(EXPONENT) + EXPONENT_SD * prior[:, None]
+    prior_sd = about[1]
+    expected = np.log(about[0]) + prior_sd * prior[:, None]
 
     def solve(exponent: ndarray) -> tuple[ndarray, ndarray, ndarray]:
         """floor, scale (D, K) and loss for exponents (D, K) or (1, K)."""
@@ -380,7 +417,7 @@ def data_laws(least: ndarray, sigmas: ndarray, error: ndarray, prior: ndarray) -
         floor, scale = np.where(floor < 0, 0.0, floor), np.where(floor < 0, alone, scale)
         floor, scale = np.where(scale < 0, flat, floor), np.maximum(scale, 0.0)
         miss = weight[:, None, :] * (D[:, None, :] - floor[..., None] - scale[..., None] * basis)
-        return floor, scale, (miss**2).sum(-1) + ((np.log(exponent) - expected) / EXPONENT_SD) ** 2
+        return floor, scale, (miss**2).sum(-1) + ((np.log(exponent) - expected) / prior_sd) ** 2
 
     best = np.exp(_vertex(grid, solve(np.exp(grid)[None])[2]))
     floor, scale, _ = solve(best[:, None])
@@ -401,11 +438,12 @@ def fit_control(
     """
     if not curves:
         raise UserError("there are no curves to fit")
-    arms = [(c.task, c.arm["sigma"], c.arm["batch"], c.arm["rate"]) for c in curves]
+    over = OFFLINE if OFFLINE in curves[0].arm else SIGMA
+    arms = [(c.task, c.arm[over], c.arm["batch"], c.arm["rate"]) for c in curves]
     tasks, own = sorted({c.task for c in curves}), task if task is not None else curves[0].task
     sigmas = np.unique([a[1] for a in arms if a[0] == own])
     if len(sigmas) < SIGMAS:
-        raise UserError(f"a law of updates per sample needs at least {SIGMAS} values of sigma; there are "
+        raise UserError(f"a law of updates per sample needs at least {SIGMAS} values of {over}; there are "
                         f"{len(sigmas)}: {', '.join(f'{s:g}' for s in sigmas)}")
     if len(curves) < SEEDS * len(set(arms)):
         raise UserError(f"a law of updates per sample needs at least {SEEDS} seeds of each setting; there are "
@@ -414,15 +452,21 @@ def fit_control(
     if seen.missed > MISSED:
         raise UserError(f"{seen.missed:.0%} of the runs never reach a return of {wanted:g}, more than {MISSED:.0%}: "
                         "name a lower return, or run longer")
+    if (early := float((seen.side < 0).mean())) > MISSED:
+        raise UserError(f"{early:.0%} of the runs have a return of {wanted:g} at their first evaluation, more than "
+                        f"{MISSED:.0%}: name a higher return, or fewer offline updates")
     cells = sorted({(t, s) for t, s, _, _ in arms})
     cell = np.array([cells.index(a[:2]) for a in arms])
     never = [cells[k] for k in range(len(cells)) if not seen.reached[cell == k].any()]
+    if over == OFFLINE:     # nor does a number say when its runs arrive if most do before their first evaluation
+        never += [cells[k] for k in range(len(cells)) if (seen.side[cell == k] < 0).mean() > MISSED]
     if len(sigmas) - len({s for t, s in never if t == own}) >= SIGMAS and never:     # the law of the others is the same
-        kept = [c for c in curves if (c.task, c.arm["sigma"]) not in never]
+        kept = [c for c in curves if (c.task, c.arm[over]) not in never]
         return fit_control(kept, wanted, task=own, draws=draws, seed=seed)
     if never:
-        raise UserError(f"no run at sigma {never[0][1]:g} reaches a return of {wanted:g}: name a lower return, or run "
-                        "these longer")
+        raise UserError(f"no run at {over} {never[0][1]:g} reaches a return of {wanted:g}"
+                        f"{' after its first evaluation' * (over == OFFLINE)}: name a lower return, or run these longer"
+                        f"{', or fewer offline updates' * (over == OFFLINE)}")
     u = np.log([a[1] for a in arms])
     place = np.array([tasks.index(a[0]) for a in arms])
     columns, spans = [np.eye(len(cells))[cell]], {}
@@ -458,11 +502,15 @@ def fit_control(
         # The lines were chosen where the fit is lowest: there it is too low, by as much again as a draw's own minimum
         # lies below the fit's.
         least = least + axis.off(axis.best(at)[:1], at) - 2 * np.minimum(np.median(lowest[1:], 0) - lowest[0], 0.0)
+    if over == OFFLINE:
+        least = np.maximum(least, 0.0)      # one sample: of a draw whose runs are all early nothing else is known
     prior = np.append(0.0, generator(seed, Purpose.BOOTSTRAP, draws, 1).standard_normal(draws))
-    floor, scale, exponent = data_laws(least, sigmas, least[1:].std(0), prior)
+    rising, about = ((np.exp(sigmas / sigmas[-1]), (STEEP, STEEP_SD)) if over == OFFLINE else
+                     (sigmas, (EXPONENT, EXPONENT_SD)))
+    floor, scale, exponent = data_laws(least, rising, least[1:].std(0), prior, about)
     spread = fit.sd[0][np.searchsorted(np.unique(u), at)]
     runs = np.array([float((u == s).sum()) for s in at])
     dof = np.maximum(runs - X.shape[1] * runs / len(curves), 1.0)
-    fixed = {k: float(np.exp(np.mean(np.log([c.arm[k] for c in curves])))) for k in AXES}
+    fixed = {k: float(np.exp(np.mean(np.log([c.arm[k] for c in curves])))) for k in (*AXES, SIGMA)}
     return ControlLaw(wanted, seen.missed, sigmas, least, floor, scale,
-                      exponent, spread, dof, axes, fixed)
+                      exponent, spread, dof, axes, fixed, over)

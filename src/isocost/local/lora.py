@@ -219,9 +219,10 @@ def save_adapter(folder: Path, learner: LoraLearner, base: str) -> None:
 def export(folder: Path, world: World, base: str) -> None:
     """Write a trained policy: in `final` as a Hugging Face folder; an adapter also in `adapter`, as peft writes it.
 
-    Nothing for a model whose weights stay elsewhere. `base` names the model that was trained.
+    Nothing for a model whose weights stay elsewhere, or that is no language model. `base` names the model that was
+    trained.
     """
-    if Can.WEIGHTS in world.learner.can:
+    if Can.WEIGHTS in world.learner.can and world.about.model is not None:
         save(folder / "final", world)
     if isinstance(world.learner, LoraLearner):
         save_adapter(folder / "adapter", world.learner, base)

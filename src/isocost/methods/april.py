@@ -53,7 +53,7 @@ async def schedule(
     continued instead of new attempts: finished rollouts stay, stopped ones continue under the current policy. Such
     rollouts have the origin "resumed". Requires attempts of one segment.
     """
-    deferred_before = resumed_group(problem, ledger)
+    deferred_before = resumed_group(problem, ledger).rollouts
     ended = [r.but(origin="resumed") for r in deferred_before if r.stop is not Stop.CANCELLED]
     cut = [r for r in deferred_before if r.stop is Stop.CANCELLED]
     plays = [play(problem, [r.attempt], r) for r in cut] if deferred_before else [play(problem, attempts)]
@@ -70,8 +70,8 @@ async def schedule(
     return whole
 
 
-def resumed_group(problem: Problem, ledger: Ledger) -> tuple[Rollout, ...]:
-    """The rollouts of the oldest deferred group of a problem, which is no longer kept; empty if there is none.
+def resumed_group(problem: Problem, ledger: Ledger) -> Group:
+    """The oldest deferred group of a problem, which is no longer kept; without rollouts if there is none.
 
     The problem was counted as drawn when the group was started, and is not counted again.
     """
@@ -80,8 +80,8 @@ def resumed_group(problem: Problem, ledger: Ledger) -> tuple[Rollout, ...]:
         if (group.problem.id, group.problem.variant) == (problem.id, problem.variant):
             del waiting[i]
             ledger.drawn -= 1
-            return group.rollouts
-    return ()
+            return group
+    return Group(problem, ())
 
 
 @trait("in_parts")

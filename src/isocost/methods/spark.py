@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isocost import chance
 from isocost.batch import Batch
 from isocost.methods import Card, grpo
@@ -52,26 +54,35 @@ async def guide(
     correct a wrong answer instead. Two answers always differ, and stand in random order. Tasks are variants, so no
     evaluation has them.
     """
-    last = next((g for g in ledger.kept[SHELF] if g.problem.id == problem.id), None)
-    marked = [r for r in last.rollouts if r.mark is not None] if last else []
-    right, wrong = ([r for r in marked if (mark(r) > 0) is side] for side in (True, False))
-    if not marked:
+    right, wrong, rng = earlier(problem, ledger)
+    if not right and not wrong:
         return [problem]
-    rng = chance.generator(ledger.seed, chance.Purpose.GUIDE, ledger.drawn, int(chance.share(problem.id) * 2**31))
     ask = SIGNS if stepped(problem) else ASK
     if wrong and REFLECT in ask and rng.random() < reflect:
-        return [problem, _posed(problem, REFLECT, ask[REFLECT][0], [wrong[int(rng.integers(len(wrong)))]], None)]
+        return [problem, posed(problem, REFLECT, ask[REFLECT][0], [wrong[int(rng.integers(len(wrong)))]])]
     first = bool(rng.random() < 0.5) if right and wrong else bool(right)
     chosen = [some[int(rng.integers(len(some)))] for some in ((right, wrong) if first else (wrong, right)) if some]
     two = len(chosen) == 2 and rng.random() < pairs and len({answer_of(problem, r.final) for r in chosen}) == 2
     words, yes, no = ask[PAIR if two else POINT]
-    return [problem, _posed(problem, PAIR if two else POINT, words, chosen, yes if first else no)]
+    return [problem, posed(problem, PAIR if two else POINT, words, chosen, yes if first else no)]
 
 
-def _posed(problem: Problem, variant: str, words: str, shown: Sequence[Rollout], label: str | None) -> Problem:
+def earlier(problem: Problem, ledger: Ledger) -> tuple[list[Rollout], list[Rollout], np.random.Generator]:
+    """Right and wrong answers of a problem's newest kept group, and the random numbers of a task made of them."""
+    last = next((g for g in ledger.kept[SHELF] if g.problem.id == problem.id), None)
+    marked = [r for r in last.rollouts if r.mark is not None] if last else []
+    right, wrong = ([r for r in marked if (mark(r) > 0) is side] for side in (True, False))
+    rng = chance.generator(ledger.seed, chance.Purpose.GUIDE, ledger.drawn, int(chance.share(problem.id) * 2**31))
+    return right, wrong, rng
+
+
+def posed(
+    problem: Problem, variant: str, words: str, shown: Sequence[Rollout], label: str | None = None, **more: str
+) -> Problem:
+    """A task about these answers: {one} is the first of them, {other} the last, and {problem} what was asked."""
     *before, last = problem.prompt
-    texts = {"{one}": shown[0].final, "{other}": shown[-1].final, "{problem}": last.content}
-    for name, text in texts.items():
+    texts = {"one": shown[0].final, "other": shown[-1].final, **more, "problem": last.content}
+    for name, text in ((f"{{{name}}}", text) for name, text in texts.items()):
         words = words.replace(name, text)
     return replace(problem, variant=variant, prompt=(*before, Message(last.role, words)),
                    answer=problem.answer if label is None else label)

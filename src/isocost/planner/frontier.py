@@ -30,13 +30,15 @@ SURE = 0.9          # share of the draws in which a choice must be the cheapest 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A policy with a strategy. `training` and `answer` are costs in one unit; right: the chance of a right answer."""
+    """A policy with a strategy. `training` and `answer` are costs; right: the chance of a right answer, with draws in
+    place of seeds where the policy is `foretold`."""
 
     policy: str
     strategy: str
     training: float
     answer: float
     right: Float[ndarray, "seeds problems"]
+    foretold: bool = False
 
     def __post_init__(self) -> None:
         if self.right.ndim != 2 or not self.right.size or not np.isfinite(self.right).all():
@@ -61,25 +63,9 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class CheapestPair:
-    """The cheapest pair for an accuracy; `share` of the bootstrap's draws agree on it, and `cost` is of all answers."""
-
-    pair: Pair
-    cost: float
-    share: float
-
-    @property
-    def decided(self) -> bool:
-        """Whether the measurements decide between it and the others."""
-        return self.share >= SURE
-
-
-@dataclass(frozen=True)
 class BreakEven:
     """Answers from which training the next policy pays; inf if it never does. None: one of them does not reach it."""
 
-    less: str
-    more: str
     accuracy: float
     answers: float | None
     interval: tuple[float, float] | None
@@ -106,11 +92,14 @@ class PolicyFrontier:
         for p in pairs:
             seeds = len(p.right)
             if p.policy not in weights:
-                weights[p.policy] = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+                many = 1 if p.foretold else seeds       # a draw is one possible policy; seeds have a mean
+                weights[p.policy] = rng.multinomial(many, np.full(seeds, 1 / seeds), size=draws) / many
             if weights[p.policy].shape[1] != seeds:
                 raise UserError(
                     f"{p.name}: {seeds} seeds, but another strategy of it has {weights[p.policy].shape[1]}")
         self.drawn = np.array([((weights[p.policy] @ p.right) * problems).sum(1) for p in pairs])  # (pairs, draws)
+        ahead = [i for i, p in enumerate(pairs) if p.foretold]
+        self.drawn[ahead] = np.clip(self.drawn[ahead], 0, 1)        # a straight line may leave the range
 
     @property
     def policies(self) -> list[str]:
@@ -143,17 +132,6 @@ class PolicyFrontier:
         picked = [self.pairs[rule(drawn, costs)].policy for drawn in self.drawn.T]
         return {name: picked.count(name) / len(picked) for name in self.policies}
 
-    def cheapest(self, accuracy: float, answers: float) -> CheapestPair | None:
-        """The cheapest pair with this accuracy; None if none has it."""
-        costs = np.array([p.cost(answers) for p in self.pairs])
-        own = np.where([p.accuracy >= accuracy for p in self.pairs], costs, inf)
-        best = int(own.argmin())
-        if own[best] == inf:
-            return None
-        drawn = np.where(self.drawn >= accuracy, costs[:, None], inf)
-        agree = (drawn.argmin(0) == best) & (drawn.min(0) < inf)
-        return CheapestPair(self.pairs[best], float(costs[best]), float(agree.mean()))
-
     def break_even(
         self, less: str | Sequence[str], more: str, wanted: float | Pair, level: float = LEVEL
     ) -> BreakEven:
@@ -168,11 +146,11 @@ class PolicyFrontier:
         means = np.array([[p.accuracy] for p in self.pairs])
         own = max(self._answers(name, more, accuracy, means)[0] for name in others)
         if np.isnan(own):
-            return BreakEven(", ".join(others), more, accuracy, None, None)
+            return BreakEven(accuracy, None, None)
         every = np.maximum.reduce([self._answers(name, more, drawn, self.drawn) for name in others])
         known = every[~np.isnan(every)]
         low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-        return BreakEven(", ".join(others), more, accuracy, float(own), (float(low), float(high)))
+        return BreakEven(accuracy, float(own), (float(low), float(high)))
 
     def _answers(self, less: str, more: str, accuracy: float | ndarray, table: ndarray) -> ndarray:
         """Q* for each column of accuracies (pairs, draws): 0 where only the longer trained policy reaches it, NaN where

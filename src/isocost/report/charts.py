@@ -281,7 +281,7 @@ def staircases(rows: Rows, alt_text: str, unit: str) -> Spec:
 
 
 def returns(rows: Rows, alt_text: str) -> Spec:
-    """rows: arm ("sigma 2"), run, samples, return. A line for each run of value-based control."""
+    """rows: arm ("sigma 2", "offline 500"), run, samples, return. A line for each run of value-based control."""
     arms, pick = sorted({str(r["arm"]) for r in rows}, key=lambda a: float(a.split()[1])), picked("arm")
     return drawn(alt_text, 340, {
         "x": alt.X("samples:Q", title="samples", axis=kilo_axis()),
@@ -294,12 +294,13 @@ def returns(rows: Rows, alt_text: str) -> Spec:
 # intervals, costs and times -----------------------------------------------------------------------------------
 
 
-def samples_to(rows: Rows, alt_text: str) -> Spec:
-    """rows: return, sigma (updates per sample), samples to that return, low, high."""
+def samples_to(rows: Rows, alt_text: str, name: str = "updates per sample") -> Spec:
+    """rows: return, sigma (updates per sample, or another quantity by its `name`), samples to that return, low, high.
+    """
     found = list(dict.fromkeys(str(r["return"]) for r in rows))
     scale = alt.Scale(type="log", zero=False, nice=False, padding=10)
     return drawn(alt_text, 320, {
-        "x": alt.X("sigma:Q", title="updates per sample (log scale)", scale=alt.Scale(type="log", base=2, padding=18),
+        "x": alt.X("sigma:Q", title=f"{name} (log scale)", scale=alt.Scale(type="log", base=2, padding=18),
                    axis=alt.Axis(values=sorted({r["sigma"] for r in rows}), format="~g")),
         "y": alt.Y("samples:Q", title="samples (log scale)", scale=scale),
         "color": alt.Color("return:N", title="return", scale=_scale(found, series_colours(len(found)))),

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from isocost import meter as meters
-from isocost.control import methods
+from isocost.control import methods, teachers
 from isocost.control.data import OfflineSet, read
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.minari_sets import read_minari
@@ -70,10 +70,11 @@ class ControlJob:
     seal: str | None = None
     data: str | None = None             # the file of the set that it learns from; of offline methods points are updates
     offline_updates: int = 0            # on the set, before the first sample of a method that takes samples
+    teacher: str | None = None          # what chooses the episodes of training, such as "alp-gmm:every=20"
 
     def to_dict(self) -> dict[str, Any]:
         made = {**asdict(self), "arm": self.arm.data(), "points": list(self.points)}
-        return {k: v for k, v in made.items() if v or k not in ("data", "offline_updates")}
+        return {k: v for k, v in made.items() if v or k not in ("data", "offline_updates", "teacher")}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ControlJob:
@@ -111,6 +112,8 @@ def agent_of(job: ControlJob) -> Agent:
     if agent.offline and ("env-steps" in job.budget or sigma != 1 or job.environments != 1):
         raise UserError(f"{job.method} takes no environment steps: give a budget such as 20k-updates or 10m, and "
                         "neither --updates-per-sample nor --environments")
+    if job.teacher and agent.offline:
+        raise UserError(f"{job.method} takes no episodes of its own: leave --teacher out")
     if agent.prepare and (agent.rollout % agent.batch or agent.rollout % job.environments):
         raise UserError(f"a rollout of {agent.rollout} samples is no whole number of batches of {agent.batch} and "
                         f"steps of {job.environments} environments: --set rollout={8 * agent.batch * job.environments}")
@@ -196,8 +199,9 @@ class ControlRun:
 
     def about(self) -> dict[str, Any]:
         job, task, (work, paper, action, evaluated, _, prepared) = self.job, self.task, self._price
-        space = {k: v for k, v in asdict(task.space).items() if v or k not in ("goal", "tasks")}
+        space = {k: v for k, v in asdict(task.space).items() if v or k in ("observation", "actions", "choices")}
         kept = {"prepared": {"flop": prepared.flop, "score": prepared.score}} if self.agent.prepare else {}
+        taught = {"teacher": describe(teachers.teacher(job.teacher))} if job.teacher else {}
         learned = {"data": {"path": job.data, **set_of(job.data, job.task).card}} if job.data else {}
         return {
             "name": job.name, "kind": KIND, "purpose": job.purpose, "seed": job.seed, "budget": dict(job.budget),
@@ -209,7 +213,7 @@ class ControlRun:
             "action": {"flop": action.flop, "score": action.score},
             "evaluated": {"flop": evaluated.flop, "score": evaluated.score},
             **({"offline": {"updates": job.offline_updates, "flop": self._price.first.flop}} if self.run.first else {}),
-            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned, **kept,
+            "machine": machine(torch.get_num_threads(), About(kernels=computed_by())), **learned, **kept, **taught,
         }
 
     async def steps(self, run: Driver) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -264,12 +268,12 @@ class ControlRun:
         work, was, spent = self._work, self._paid, self.meter.of()
         seconds = self.stack.seconds[id(self.run)]
         self.meter.charge(Cost(
-            env_steps=self.run.samples - spent.env_steps, updates=self.run.updates - spent.updates,
+            env_steps=self.run.env_steps - spent.env_steps, updates=self.run.updates - spent.updates,
             train=work.train - was.train, score=work.score - was.score, seconds=seconds - self._seconds))
         self._paid, self._seconds = work, seconds
 
     def _counts(self) -> dict[str, Any]:
-        return {"env_steps": self.run.samples, "updates": self.run.updates, "flop": self._work.flop}
+        return {"env_steps": self.run.env_steps, "updates": self.run.updates, "flop": self._work.flop}
 
     def _losses(self) -> dict[str, float]:
         i = self.stack.index(self.run)
@@ -368,6 +372,8 @@ async def _go(
 ) -> None:
     runs = [StackedRun(j.seed, j.arm.get("sigma", 1.0), j.arm["rate"], j.environments, j.offline_updates)
             for j, _ in todo]
+    for (job, _), each in zip(todo, runs, strict=True):
+        each.lessons = teachers.lessons(job.teacher, task, job.seed, job.environments) if job.teacher else None
     first = todo[0][0]
     rows = set_of(first.data, first.task).rows if first.data else None
     stack = Stack(Loop(agent, task, runs, 1 if agent.offline else max(capacity_of(j) for j, _ in todo), rows))
@@ -396,6 +402,8 @@ def _refuse_another(job: ControlJob, out: Path, agent: Agent) -> None:
            "task": {**there["task"], "name": job.task, "hash": source_of(job.task)}}
     if job.data:
         now["data"] = {**there.get("data", {}), "hash": set_of(job.data, job.task).card["hash"]}
+    if job.teacher or "teacher" in there:
+        now["teacher"] = describe(teachers.teacher(job.teacher)) if job.teacher else None
     if job.offline_updates or "offline" in there:
         now["offline"] = {**there.get("offline", {}), "updates": job.offline_updates}
     if changed := [k for k, v in now.items() if fingerprint(there.get(k)) != fingerprint(v)]:

@@ -163,6 +163,19 @@ def answer_of(problem: Problem, text: str) -> str | None:
     return ", ".join(answers.bare(answers.plain(x)) for x in answers.final(text)) or None
 
 
+def checks_of(problem: Problem, text: str) -> Mapping[str, float]:
+    """What a built-in family says of a finished text without marking it, from 0 to 1 by name; empty elsewhere."""
+    family = families.of(problem)
+    return family.checks(problem, answer_of(problem, text) or "") if family else {}
+
+
+def solutions_of(problem: Problem) -> set[str]:
+    """All right answers: `meta["solutions"]`, those that a built-in family knows, or the problem's answer alone."""
+    family, told = families.of(problem), problem.meta.get("solutions")
+    known = {str(x) for x in told} if told else family.solutions(problem) if family else None
+    return known or {str(problem.answer)}
+
+
 def stepped(problem: Problem) -> bool:
     """Whether the scorer `steps` can check it: the built-in families have a checker."""
     return families.of(problem) is not None

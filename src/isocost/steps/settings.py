@@ -41,16 +41,18 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
     Raises UserError for an environment that does not exist, one without problems if no data is given, and for `data` or
     `max_turns` that have no use.
     """
-    chosen = Setting.of({k: asked[k] for k in option_names() if k not in DERIVED and asked.get(k) is not None})
+    given = {k: asked[k] for k in option_names() if k not in DERIVED and asked.get(k) is not None}
     environment = _environment(asked)
     if environment is not None and environment.problems is not None:
-        chosen = chosen.but(data=environment.spec)
+        given["data"] = environment.spec
+    chosen = Setting.of(given)
     if asked.get("model"):
-        chosen = chosen.but(model=str(spec_of(chosen.model)))
+        model = str(spec_of(chosen.model))
     elif environment is not None and environment.model:
-        chosen = chosen.but(model=environment.model)
+        model = environment.model
     else:
-        chosen = chosen.but(model=families.model_for([part.spec for part in parts(chosen.problems.data)]))
+        model = families.model_for([part.spec for part in parts(chosen.problems.data)])
+    chosen = Setting.of(given, model=model)     # with the options of this model's kind
     refuse_options(chosen.model, asked)
     tokens = environment.max_tokens if environment else answer_room(chosen.problems.data)
     return chosen.but(
@@ -149,7 +151,7 @@ def method_of(name: str, setting: Setting) -> Recipe:
 def is_small(model: str) -> bool:
     """Whether one thread per run is the fastest use of the cores."""
     folder = Path(model)
-    return model in EMBEDDED or (
+    return model in (*EMBEDDED, *(f.model for f in families.FAMILIES.values())) or (
         folder.is_dir() and sum(f.stat().st_size for f in folder.glob("*.safetensors")) < SMALL
     )
 

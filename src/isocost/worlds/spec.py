@@ -1,8 +1,8 @@
 """A model's spec, and the kinds of world: where a model is, and what can be done with it there.
 
-`tiny`, `smollm2` or a folder is a model on this machine; `KIND:URL#MODEL` one of another kind. Each kind is a file of
-`isocost.worlds.kinds`, found by its name, and nothing else names it. Whether a step can use a model is asked by
-capability (`isocost.can`).
+`tiny`, `smollm2` or a folder is a model on this machine; `KIND:URL#MODEL`, or `KIND:MODEL` where there is no server,
+one of another kind. Each kind is a file of `isocost.worlds.kinds`, found by its name, and nothing else names it.
+Whether a step can use a model is asked by capability (`isocost.can`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Kind(Able):
     """A kind of world: how one is opened, its options, and what its models lack.
 
     `named` says how --model names one, for help; the texts of `lacks` may have {model}. `example` is empty for models
-    of this machine, which are named without a kind. `reading` says what a model can read, if that is known here.
+    of this machine, which are named without a kind, and has no `#` where there is no server. `reading` says what a
+    model can read, if that is known here.
     """
 
     open: Callable[[Spec, Opening], World]
@@ -146,7 +147,9 @@ class Spec:
             raise UserError(self.of.why(capability).format(model=self))
 
     def __str__(self) -> str:
-        return self.name if self.kind == here() else f"{self.kind}:{self.url}#{self.name}"
+        if self.kind == here():
+            return self.name
+        return f"{self.kind}:{self.url}#{self.name}" if self.url else f"{self.kind}:{self.name}"
 
 
 def kind_of(model: str) -> str:
@@ -159,7 +162,7 @@ def spec_of(model: str) -> Spec:
     """The spec in --model. Raises UserError for an address without a model."""
     kind = kind_of(model)
     rest = model.removeprefix(f"{kind}:")
-    if kind == here():
+    if "#" not in kinds()[kind].example:
         return Spec(kind, rest)
     url, hash_, name = rest.partition("#")
     if not hash_ or not name or not url:

@@ -19,6 +19,11 @@ def squashed(params: Params, observation: Tensor, noise: Tensor) -> tuple[Tensor
         log π(a) = Σ_j −z²/2 − log σ − log √(2π) − log(1 − a² + 1e-6)          (Haarnoja et al. 2018, appendix C)
     """
     mean, spread = params("actor", observation)[:, 0].chunk(2, -1)
+    return squash(mean, spread, noise)
+
+
+def squash(mean: Tensor, spread: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of means and log sds, (..., A): the action, and log π(a), (...)."""
     spread = spread.clamp(LOWEST, HIGHEST)
     action = torch.tanh(mean + spread.exp() * noise)
     each = -0.5 * noise * noise - spread - 0.5 * math.log(2 * math.pi) - torch.log(1 - action * action + TINY)

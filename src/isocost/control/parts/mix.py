@@ -42,7 +42,7 @@ def returns(replay: Replay, gamma: float) -> Tensor:
     return found
 
 
-def _scores(replay: Replay, advantage: bool) -> Tensor:
+def scores(replay: Replay, advantage: bool) -> Tensor:
     """(N,): the undiscounted return of each row's trajectory; as an advantage, less its linear fit in the start."""
     rows, last = replay.rows[0, : replay.stored[0]].double(), last_rows(replay)
     start, _, reward, *_ = replay.split(rows)
@@ -57,8 +57,8 @@ def _scores(replay: Replay, advantage: bool) -> Tensor:
 
 WEIGHTINGS: dict[str, Callable[[Replay], Tensor]] = {
     "none": lambda replay: torch.zeros(replay.stored[0], dtype=torch.double),
-    "return": lambda replay: _scores(replay, False),
-    "advantage": lambda replay: _scores(replay, True),
+    "return": lambda replay: scores(replay, False),
+    "advantage": lambda replay: scores(replay, True),
 }
 
 

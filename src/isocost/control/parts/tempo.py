@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from isocost.control.types import Progress, Tempo
 
+NEVER = 1 << 60     # updates
+
 
 def steady(
     so_far: Progress, *, warmup: int = 200, tau: float = 0.005, slow_every: int = 1, actor_every: int = 1,
@@ -25,6 +27,12 @@ def offline(
     """Updates alone, from a fixed set. `sampled`: evaluated actions are drawn from the policy."""
     every = {"actor": actor_every} if actor_every > 1 else {}
     return Tempo(acts=False, sampled=sampled, every=every, tau=tau, slow_every=slow_every)
+
+
+def model_first(so_far: Progress, *, fitted: int = 1000, tau: float = 0.005) -> Tempo:
+    """Updates from a fixed set: `fitted` of the model alone, then of all networks but the model."""
+    waits = ("model",) if so_far.updates >= fitted else ("actor", "critic", "temperature", "value")
+    return Tempo(acts=False, every=dict.fromkeys(waits, NEVER), tau=tau)
 
 
 def from_set(

@@ -10,7 +10,7 @@ from numpy import ndarray
 from scipy.optimize import isotonic_regression
 
 from isocost.errors import UserError
-from isocost.laws.value_fit import ReturnCurve
+from isocost.laws.value_fit import OFFLINE, ReturnCurve
 from isocost.runs.arm import Arm
 from isocost.runs.files import DIVERGED, RunFiles
 
@@ -48,8 +48,9 @@ def return_curves(runs: Sequence[RunFiles], purposes: Sequence[str] = ()) -> lis
 
 
 def arm_of(about: Mapping[str, Any]) -> Arm:
-    """sigma, batch, rate and, where known, width of a run."""
-    return Arm(about["arm"]).only("sigma", "batch", "rate", "width")
+    """sigma, batch, rate and, where known, width of a run, and its updates before the first sample."""
+    first = (about.get("offline") or {}).get("updates")
+    return Arm(about["arm"]).only("sigma", "batch", "rate", "width").but(**{OFFLINE: first})
 
 
 def task_of(about: Mapping[str, Any]) -> str:

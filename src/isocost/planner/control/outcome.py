@@ -16,7 +16,7 @@ from scipy.special import log_ndtr
 
 from isocost.disk.shape import Count
 from isocost.errors import UserError
-from isocost.laws.value_fit import LEVEL, MISSED, Arrivals, ReturnCurve, arrivals, exponential
+from isocost.laws.value_fit import LEVEL, MISSED, OFFLINE, Arrivals, ReturnCurve, arrivals, exponential
 from isocost.planner.audit import EXIT
 from isocost.planner.control.curves import levels
 from isocost.planner.control.pilot import SPACED, ControlFile, ControlRunPlan, SigmaArm
@@ -54,8 +54,9 @@ def seal_control(plan: ControlPlan, spread: float, hashes: Mapping[str, str], se
     """The sealed forecast of a plan, in a study of this seed."""
     names = {name: tuple(r.name for r in runs) for name, runs in runs_to_train(plan, seed).items()}
     at, i = plan.arm, plan.arrival
+    first = f"{grouped(at[OFFLINE])} offline updates, " if OFFLINE in at else ""
     falsifier = "nothing is forecast, so nothing can be falsified" if i is None else (
-        f"a geometric mean of the samples that {counted(plan.seeds, 'new run')} at sigma {at['sigma']:g}, batch "
+        f"a geometric mean of the samples that {counted(plan.seeds, 'new run')} at {first}sigma {at['sigma']:g}, batch "
         f"{at['batch']:g} and rate {at['rate']:.2g} take to a return of {plan.wanted:g} outside [{i.low:,.0f}, "
         f"{i.high:,.0f}] ({i.level:.0%} prediction interval)")
     return ControlForecast(plan, names, spread, falsifier, dict(hashes)).sealed()
@@ -66,15 +67,18 @@ def mean_arrival(seen: Arrivals, spread: float) -> tuple[float, float]:
 
     The maximum of the censored likelihood; infinite where no run arrives.
     """
-    late = ~seen.reached
-    if late.all():
+    side = seen.side
+    off, at = side != 0, side == 0
+    if not seen.reached.any():
         return float("inf"), float("inf")
     mean = float(seen.time[seen.reached].mean())
+    if not at.any() and seen.reached.all():
+        return mean, spread         # at most so many
     for _ in range(100):
-        z = (seen.time[late] - mean) / spread
+        z = side[off] * (seen.time[off] - mean) / spread
         hazard = np.exp(-0.5 * z**2 - log_ndtr(-z)) / sqrt(2 * np.pi)
-        bend = seen.reached.sum() + float((hazard * (hazard - z)).sum())
-        step = spread * (float(((seen.time[seen.reached] - mean) / spread).sum()) + float(hazard.sum())) / bend
+        bend = at.sum() + float((hazard * (hazard - z)).sum())
+        step = spread * (float(((seen.time[at] - mean) / spread).sum()) + float((side[off] * hazard).sum())) / bend
         mean += step
         if abs(step) < 1e-9:
             break
@@ -162,6 +166,9 @@ def _verdict(
     late = f"; {counted(round(seen.missed * len(runs)), 'run')} never arrived" if seen.missed else ""
     where = (f"{'never' if value == float('inf') else grouped(round(value))} samples to a return of {plan.wanted:g} "
              f"against the forecast {i.value:,.0f} [{i.low:,.0f}, {i.high:,.0f}]{late}")
+    early = float((seen.side < 0).mean())
+    if early > MISSED and value > i.low:
+        return "cannot tell", f"{where}: too many had it at their first evaluation to read the outcome"
     if i.holds(value):
         if seen.missed > MISSED:
             return "cannot tell", f"{where}: too few arrived to read the outcome"

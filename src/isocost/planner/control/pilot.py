@@ -10,7 +10,7 @@ from isocost.disk.jsonfile import finite
 from isocost.disk.shape import UNKNOWN, Keys, Plain, Size
 from isocost.errors import UserError
 from isocost.laws.papers.value import rounded
-from isocost.laws.value_fit import SEEDS, SIGMAS, ControlPrice, check_sigma
+from isocost.laws.value_fit import OFFLINE, SEEDS, SIGMA, SIGMAS, ControlPrice, check_sigma
 from isocost.planner.budget import Budget, worded
 from isocost.runs.arm import Arm
 from isocost.screen.words import counted, grouped
@@ -23,7 +23,8 @@ SHARE = 2 / 3                   # of the budget, at most
 POINTS, EPISODES = 16, 4        # evaluations of a run, and the episodes of each half of one
 SPACED = 1000                   # between the first seeds of studies with different seeds
 KIND = "control"
-SigmaArm = Annotated[Arm, Keys(dict.fromkeys(("sigma", "batch", "rate"), float), {"width": float}, rest=UNKNOWN)]
+SigmaArm = Annotated[Arm, Keys(dict.fromkeys(("sigma", "batch", "rate"), float), {"width": float, OFFLINE: int},
+                               rest=UNKNOWN)]
 
 
 class ControlFile(Plain):
@@ -42,9 +43,10 @@ class ControlFile(Plain):
 
 
 @dataclass(frozen=True)
-class ControlCosts:
+class ControlCosts(Plain):
     """What a sample, an update, and each example of its batch cost: in seconds and FLOP. A sample's FLOP are those of
-    its action; they and what all evaluations of a run took are 0 where a profile of an earlier version lacks them."""
+    its action; they and what all evaluations of a run took are 0 where a profile of an earlier version lacks them. A
+    `first` update is one before the first sample."""
 
     sample_seconds: float
     update_seconds: float
@@ -54,13 +56,18 @@ class ControlCosts:
     sample_flop: float = 0.0
     evaluation_seconds: float = 0.0
     evaluation_flop: float = 0.0
+    first_seconds: float = 0.0
+    first_flop: float = 0.0
+
+    LATER: ClassVar = ("first_seconds", "first_flop")
 
     def price(self, unit: str) -> ControlPrice:
         """The costs in a unit. In environment steps updates cost nothing."""
         if unit == SECONDS:
-            return ControlPrice(self.sample_seconds, self.update_seconds, self.example_seconds, unit)
+            return ControlPrice(self.sample_seconds, self.update_seconds, self.example_seconds, unit,
+                                self.first_seconds)
         if unit == FLOPS:
-            return ControlPrice(self.sample_flop, self.update_flop, self.example_flop, unit)
+            return ControlPrice(self.sample_flop, self.update_flop, self.example_flop, unit, self.first_flop)
         if unit == ENV_STEPS:
             return ControlPrice(1.0, 0.0, 0.0, unit)
         raise UserError(f"a study of control counts environment steps, time, money and FLOP; its budget is in {unit}: "
@@ -104,7 +111,7 @@ def star(sigma: float, batch: float, rate: float, width: float | None) -> list[A
 
 def spends(price: ControlPrice, runs: Sequence[ControlRunPlan]) -> float:
     """What these runs cost, in the unit of the price."""
-    return sum(float(price.of(r.arm["sigma"], r.arm["batch"])) * r.samples for r in runs)
+    return sum(price.run(r.arm, r.samples) for r in runs)
 
 
 def plan_control_pilot(
@@ -114,13 +121,15 @@ def plan_control_pilot(
     """The largest grid that two thirds of the budget pay for; without a budget, three values of sigma.
 
     `centre` has batch and rate (and width) of the middle of the grid; `seed` is the study's. Runs have `samples` at the
-    least sigma and samples (sigma / least)^-shorter at the others: samples to a return fall with sigma, too.
+    least sigma and samples (sigma / least)^-shorter at the others: samples to a return fall with sigma, too. If it has
+    sigma, `sigmas` are updates before the first sample, and batch and rate do not vary.
 
     Raises UserError for fewer than three sigmas or seeds, a sigma that cannot be run, and a budget below the smallest
     grid, with what that costs.
     """
+    over = OFFLINE if SIGMA in centre else SIGMA
     if sigmas is not None:
-        for sigma in sigmas:
+        for sigma in sigmas if over == SIGMA else ():
             check_sigma(sigma, "--sigma")
         if len(set(sigmas)) < SIGMAS:
             raise UserError(f"--sigma names {counted(len(set(sigmas)), 'value')}: a law needs at least {SIGMAS}")
@@ -130,9 +139,10 @@ def plan_control_pilot(
     sizes = [(grid, count) for count in ([seeds] if seeds else [COUNT, SEEDS]) for grid in grids]
     made = []
     for grid, count in sizes:
-        arms = [arm for s in grid for arm in star(s, centre["batch"], centre["rate"], centre.get("width"))]
+        arms = [centre.but(**{over: int(u)}) for u in grid] if over == OFFLINE else [
+            arm for s in grid for arm in star(s, centre["batch"], centre["rate"], centre.get("width"))]
         runs = tuple(ControlRunPlan("pilot", arm, SPACED * seed + k,
-                                    round(samples * (arm["sigma"] / grid[0])**-shorter))
+                                    round(samples * (arm[over] / grid[0])**-shorter))
                      for arm in dict.fromkeys(arms) for k in range(count))
         made.append((grid, count, runs, spends(price, runs)))
         if budget is None or made[-1][3] <= SHARE * budget.amount:
@@ -144,7 +154,10 @@ def plan_control_pilot(
                         f"the training after it needs a budget of {asked}; the budget is {budget}. Raise it, or name "
                         "a smaller --length")
     grid, count, runs, cost = made[-1]
-    why = (f"sigma {', '.join(f'{s:g}' for s in grid)}; about batch {centre['batch']:g} and rate {centre['rate']:g}, "
-           f"{BATCHES:g} times less and more of the one and {RATES:g} times of the other; {counted(count, 'seed')}"
-           + f"; {grouped(runs[-1].samples)} samples at sigma {grid[-1]:g}" * (shorter > 0))
+    size = f"batch {centre['batch']:g}{' and' if over == SIGMA else ','} rate {centre['rate']:g}"
+    why = f"sigma {', '.join(f'{s:g}' for s in grid)}; about {size}, {BATCHES:g} times less and more of the one and " \
+        f"{RATES:g} times of the other" if over == SIGMA else \
+        f"{', '.join(grouped(int(u)) for u in grid)} offline updates; sigma {centre['sigma']:g}, {size}"
+    why += f"; {counted(count, 'seed')}"
+    why += f"; {grouped(runs[-1].samples)} samples at {over} {grid[-1]:g}" * (shorter > 0)
     return ControlPilot(price.unit, budget, count, samples, runs, cost, why)

@@ -3,12 +3,13 @@ for a cost; and the reasons for which none is given."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from isocost.disk.shape import Count, Size
+from isocost.disk.shape import Count, Plain, Size
 from isocost.errors import UserError
 from isocost.laws.papers.value import rounded
 from isocost.laws.value_fit import (
@@ -16,6 +17,8 @@ from isocost.laws.value_fit import (
     DECIDED,
     LEVEL,
     MISSED,
+    OFFLINE,
+    SIGMA,
     WIDEST,
     ControlLaw,
     ControlPrice,
@@ -34,11 +37,15 @@ RETURNS = 8             # returns that a law is fitted to, from a fifth to the t
 USUAL = 0.3             # without a wanted return: the largest that at most this share of the pilot's runs missed
 ROOM = 1.25             # the samples of a prescribed run, over the upper end of its interval
 NEAR = 2.0              # runs whose clock is at most this factor apart foretell a return
+WORDS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
+    SIGMA: ("sigma", "updates per sample", "sigma {:g}".format),
+    OFFLINE: ("number of offline updates", "offline updates", "{:g} offline updates".format)}
 
 
 @dataclass(frozen=True)
-class ReturnLaw:
-    """The law of one return, in numbers: `samples` at each sigma that was run, the power law, and the slopes."""
+class ReturnLaw(Plain):
+    """The law of one return, in numbers: `samples` at each sigma that was run, the power law, and the slopes. `over`
+    says what `sigmas` are: updates per sample, or offline updates, whose law is exponential (`laws.value_fit`)."""
 
     wanted: float
     missed: float
@@ -49,6 +56,9 @@ class ReturnLaw:
     falls: float
     spread: tuple[float, ...]
     slopes: Mapping[str, Interval | None]
+    over: str = SIGMA
+
+    LATER: ClassVar = ("over",)
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ def summary(law: ControlLaw) -> ReturnLaw:
     at = [exponential(law.interval(law.least[:, i])) for i in range(len(law.sigmas))]
     return ReturnLaw(law.wanted, law.missed, tuple(map(float, law.sigmas)), tuple(at), float(law.floor[0]),
                      float(law.exponent[0]), law.falls(), tuple(map(float, law.sd)),
-                     {axis: law.slope(axis) for axis in AXES})
+                     {axis: law.slope(axis) for axis in AXES}, law.over)
 
 
 def returns_of(curves: Sequence[ReturnCurve]) -> list[float]:
@@ -90,24 +100,25 @@ def fit_returns(curves: Sequence[ReturnCurve], wanted: float | None = None) -> t
 
 def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
     """Why a law prescribes nothing; empty if it does. Without a price only the law itself is asked."""
+    name, rise, at_value = WORDS[law.over]
     if not law.scale[0] > 0 or law.falls() < DECIDED:
-        return (f"samples to {law.wanted:g} fall as updates per sample rise in {law.falls():.0%} of the draws, and "
-                f"{DECIDED:.0%} are needed. Add seeds, or a larger sigma")
-    if price is None or not (price.update or price.example):
+        return (f"samples to {law.wanted:g} fall as {rise} rise in {law.falls():.0%} of the draws, and "
+                f"{DECIDED:.0%} are needed. Add seeds, or a larger {name}")
+    if price is None or not price.chosen(law.over):
         return ""
     best = law.cheapest(price)
     for end, at, factor in (("largest", law.sigmas[-1], 2.0), ("smallest", law.sigmas[0], 0.5)):
         if (best.value / at - 1) * (factor - 1) > 0 and abs(np.log(best.value / at)) > 0.95 * np.log(2):
-            return (f"the cheapest sigma lies beyond the {end} that was run, {at:g}: run sigma "
-                    f"{at * factor * factor:g} too")
+            return (f"the cheapest {name} lies beyond the {end} that was run, {at:g}: run "
+                    f"{at_value(at * factor * factor)} too")
     if best.high > WIDEST * best.low:
-        return (f"the cheapest sigma is {best.value:.2g} [{best.low:.2g}, {best.high:.2g}], ends more than a factor "
-                f"{WIDEST:g} apart. Add seeds, or values of sigma further apart")
+        return (f"the cheapest {name} is {best.value:.2g} [{best.low:.2g}, {best.high:.2g}], ends more than a factor "
+                f"{WIDEST:g} apart. Add seeds, or values{' of sigma' * (law.over == SIGMA)} further apart")
     for axis in AXES:
         if side := law.outside(axis, best.value):
             edge = law.axes[axis]
             value = np.exp(edge.low if side == "below" else edge.high) if edge else 0.0
-            return (f"the best {axis} at sigma {best.value:.2g} is at the edge of the grid, {side} {value:.3g}: run a "
+            return (f"the best {axis} at {name} {best.value:.2g} is at the edge of the grid, {side} {value:.3g}: run a "
                     f"{'smaller' if side == 'below' else 'larger'} one")
     return ""
 
@@ -116,10 +127,11 @@ def unidentified(law: ControlLaw, price: ControlPrice | None) -> str:
 class ControlPlan(ControlFile):
     """A prescription: `arm` for `samples` samples and `seeds` seeds, to reach `wanted`.
 
-    `sigma` is the cheapest with its interval, None where updates cost nothing or nothing is identified; `arrival` the
-    prediction interval of the geometric mean of samples to `wanted` of so many new runs, and `final` that of their mean
-    return at the end; both None if `refused` says why nothing is forecast. `cost` is that of one run in `unit`, and
-    `rivals` are the arms that it is trained against, by name.
+    `sigma` is the cheapest with its interval (on a set, the cheapest number of offline updates), None where updates
+    cost nothing or nothing is identified; `arrival` the prediction interval of the geometric mean of samples to
+    `wanted` of so many new runs, and `final` that of their mean return at the end; both None if `refused` says why
+    nothing is forecast. `cost` is that of one run in `unit`, and `rivals` are the arms that it is trained against, by
+    name.
     """
 
     wanted: float
@@ -178,31 +190,35 @@ def prescribe_control(curves: Sequence[ReturnCurve], wish: Wish) -> ControlPlan:
 def _for(curves: Sequence[ReturnCurve], law: ControlLaw, wish: Wish) -> ControlPlan:
     refused, price = unidentified(law, wish.price), wish.price
     best = pilot_best(curves, law.wanted)
-    rivals = {"the pilot's best": best, **({"the method's default": wish.default} if wish.default else {})}
+    rivals = {"the pilot's best": best}
+    if law.over == SIGMA and wish.default:
+        rivals["the method's default"] = wish.default
+    if law.over == OFFLINE and best[OFFLINE] < (most := max(c.arm[OFFLINE] for c in curves)):
+        rivals["the most offline updates"] = best.but(offline=int(most))
     longest = int(max(c.samples[-1] for c in curves))
     if refused:
-        cost = float(price.of(best["sigma"], best["batch"])) * longest
+        cost = price.run(best, longest)
         return ControlPlan(law.wanted, price.unit, best, longest, wish.seeds, None, None, None, cost, wish.left,
                            {k: v for k, v in rivals.items() if v != best}, refused, ())
-    costs = price.update or price.example
+    costs, varied = price.chosen(law.over), law.over == SIGMA
     sigma = law.cheapest(price) if costs else None
     value = float(f"{sigma.value:.2g}") if sigma else float(law.sigmas[-1])
-    arm = Arm(sigma=value, batch=rounded(float(law.best("batch", value))),
-              rate=float(f"{float(law.best('rate', value)):.2g}"), width=best.get("width"))
+    arm = best.but(sigma=value, batch=rounded(float(law.best("batch", value))),
+                   rate=float(f"{float(law.best('rate', value)):.2g}")) if varied else best.but(offline=int(value))
     arrival = law.forecast(arm, wish.seeds)
     alone = law.forecast(arm, 1)
     samples = int(np.ceil(alone.high * ROOM))
     flags = []
     if not costs:
-        flags.append("updates cost nothing in this unit, so the largest sigma that was run is taken; a budget in time, "
-                     "money or FLOP finds the cheapest")
-    for axis in AXES:
+        flags.append(f"updates cost nothing in this unit, so the largest {WORDS[law.over][0]} that was run is taken; a "
+                     "budget in time, money or FLOP finds the cheapest")
+    for axis in AXES if varied else ():
         if law.slope(axis) is None:
             flags.append(f"the best {axis} is not identified as a line in sigma: {axis} {arm[axis]:g} is kept")
-    flags += [f"sigma {value:g} lies outside the {law.sigmas[0]:g} to {law.sigmas[-1]:g} that were run"] * (
+    flags += [f"{WORDS[law.over][2](value)} lies outside the {law.sigmas[0]:g} to {law.sigmas[-1]:g} that were run"] * (
         not law.sigmas[0] <= value <= law.sigmas[-1])
     plan = ControlPlan(law.wanted, price.unit, arm, samples, wish.seeds, sigma, arrival, None,
-                       float(price.of(value, arm["batch"])) * samples, wish.left,
+                       price.run(arm, samples), wish.left,
                        {k: v for k, v in rivals.items() if v != arm}, "", tuple(flags))
     return replace(plan, final=return_at(curves, law, arm, samples, wish.seeds))
 

@@ -35,8 +35,8 @@ class Measured:
     """A strategy with one size on P problems: (P,) accuracy, (P,) samples and (P,) tokens written for an answer.
 
     `depth` is the number of tokens written one after the other within which 95 % of the answers are ready. `how` is
-    "pool", "live", or "mixture" for a forecast beyond the pool. `runs` (seeds, P) are the accuracies of the runs of a
-    policy, and `accuracy` their mean.
+    "pool", "live", "mixture" for a forecast beyond the pool, or "foretold". `runs` (seeds, P) are the accuracies of the
+    runs of a policy, or draws of one that is foretold, and `accuracy` their mean.
     """
 
     strategy: str

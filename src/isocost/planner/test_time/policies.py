@@ -18,6 +18,7 @@ from isocost.planner.budget import Budget, Machine
 from isocost.planner.frontier import Pair, PolicyFrontier
 from isocost.planner.test_time.choice import WORTH
 from isocost.planner.test_time.estimates import Measured
+from isocost.planner.test_time.foretold import FORETOLD
 from isocost.planner.test_time.pool import Parts, Pool
 from isocost.planner.test_time.prescribe import AnswerGoal, BandStrategy, StrategyPlan, candidates
 from isocost.runs.schema import Costs
@@ -32,8 +33,8 @@ AROUND = (0.01, 1.0, 100.0)     # of the answers that were asked for: numbers of
 class PolicyCost:
     """What a policy took. `name` is empty for the study's own model, whose training is not counted.
 
-    training: the bill of a run, the mean of `runs`. parameters, learned: as of `Cost.flops`; 0 where not known. rate:
-    busy seconds of plain sampling for a token written.
+    training: the bill of a run, the mean of `runs`, or without any what it would take. parameters, learned: as of
+    `Cost.flops`; 0 where not known. rate: busy seconds of plain sampling for a token written.
     """
 
     name: str
@@ -178,7 +179,7 @@ class FrontierTable:
 
 def frontier_table(parts: Parts, strategies: Sequence[str], ask: SharedGoal, seed: int, live: Sequence[Measured]) -> (
         FrontierTable):
-    """The frontier of the policies of a study, on its validation split."""
+    """The frontier of the policies of a study, on its validation split. `live` has what was run, or is foretold."""
     pool, unit = parts.select, ask.unit
     found = candidates(parts, strategies, ask, seed, live)
     pairs, of = [], dict[str, Measured]()
@@ -187,7 +188,7 @@ def frontier_table(parts: Parts, strategies: Sequence[str], ask: SharedGoal, see
         pair = Pair(
             policy=policy.name or BASE, strategy=m.label.removesuffix(f"@{policy.name}"),
             training=policy.trained(unit, ask.price) or 0.0, answer=float(ask.answer(pool, m).mean()),
-            right=m.accuracy[None] if m.runs is None else m.runs)
+            right=m.accuracy[None] if m.runs is None else m.runs, foretold=m.how == FORETOLD)
         pairs.append(pair)
         of[pair.name] = m
     made = PolicyFrontier(pairs, seed=seed)

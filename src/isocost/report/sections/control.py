@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from isocost.errors import UserError
-from isocost.laws.value_fit import ReturnCurve
+from isocost.laws.value_fit import OFFLINE, SIGMA, ReturnCurve
 from isocost.planner.control.curves import arm_of, return_curves
+from isocost.planner.control.prescribe import WORDS
 from isocost.report import charts
 from isocost.report.html import Safe, details, figure, join, p, sentence, table
 from isocost.report.records import ReportRecords
@@ -33,9 +34,10 @@ def curves(study: ReportRecords) -> Section:
     found = _curves(study)
     if not found:
         return Section("curves", "Learning curves", empty(study, "No runs.", "isocost pilot"))
-    rows = [{"arm": f"sigma {c.arm['sigma']:g}", "run": c.run, "samples": float(s), "return": float(r)}
+    over = OFFLINE if OFFLINE in found[0].arm else SIGMA
+    rows = [{"arm": f"{over} {c.arm[over]:g}", "run": c.run, "samples": float(s), "return": float(r)}
             for c in found for s, r in list(zip(c.samples, c.returns, strict=True))[:: max(1, len(c.samples) // MOST)]]
-    alt_text = "Return over samples of every run, coloured by updates per sample."
+    alt_text = f"Return over samples of every run, coloured by {WORDS[over][1]}."
     body = figure("curves", charts.returns(rows, alt_text), alt_text, "Return over samples, a line per run.", rows)
     return Section("curves", "Learning curves", join(body))
 
@@ -50,9 +52,10 @@ def law(study: ReportRecords) -> Section:
             for x in drawn for s, i in zip(x.sigmas, x.samples, strict=True)]
     if not rows:
         return section
-    alt_text = "Samples to each return over updates per sample, with 90 % intervals."
-    caption = "Samples to a return over updates per sample, with the plan's batch and rate; the table has all returns."
-    picture = figure("samples", charts.samples_to(rows, alt_text), alt_text, caption, rows)
+    name = WORDS[next(iter(laws)).over][1]
+    alt_text = f"Samples to each return over {name}, with 90 % intervals."
+    caption = f"Samples to a return over {name}, with the plan's batch and rate; the table has all returns."
+    picture = figure("samples", charts.samples_to(rows, alt_text, name), alt_text, caption, rows)
     return Section(section.key, section.title, join(picture, section.body))
 
 

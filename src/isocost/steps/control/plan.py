@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from isocost.can import Can
 from isocost.errors import UserError
-from isocost.laws.value_fit import ControlPrice
+from isocost.laws.value_fit import OFFLINE, ControlPrice
 from isocost.planner.budget import Budget, Machine, worded
 from isocost.planner.control.curves import return_curves
 from isocost.planner.control.pilot import COUNT, ControlPilot, plan_control_pilot
@@ -95,12 +95,15 @@ class ControlPlanResult(OfPlanner):
     def rows(self) -> list[Row | Table]:
         """The arm, the cheapest sigma, what is forecast of it, its cost, and cautions."""
         p, a = self.plan, self.plan.arm
+        first = f"{grouped(a[OFFLINE])} offline updates, then " if OFFLINE in a else ""
         name = "the pilot's best, without a forecast" if p.refused else "prescription"
         out = [
             Row("", p.refused, "flag"),
-            Row(name, f"{a['sigma']:g} updates per sample, batch {a['batch']:g}, rate {a['rate']:.2g}; "
+            Row(name, first + f"{a['sigma']:g} updates per sample, batch {a['batch']:g}, rate {a['rate']:.2g}; "
                       f"{counted(p.seeds, 'seed')} of {grouped(p.samples)} samples"),
-            Row("cheapest sigma", f"{p.sigma.value:.2g} [{p.sigma.low:.2g}, {p.sigma.high:.2g}]" if p.sigma else ""),
+            Row("cheapest" if first else "cheapest sigma",
+                f"{p.sigma.value:.2g} [{p.sigma.low:.2g}, {p.sigma.high:.2g}]" + " offline updates" * bool(first)
+                if p.sigma else ""),
             Row("forecast", f"{p.arrival.value:,.0f} [{p.arrival.low:,.0f}, {p.arrival.high:,.0f}] samples to a return "
                             f"of {p.wanted:g}, the geometric mean of {counted(p.seeds, 'new seed')}"
                 if p.arrival else ""),
@@ -142,23 +145,30 @@ def plan_control(study: StudyRecord, asked: ControlPlanOptions) -> Result:
                         "another study")
     if told or not study.has("pilot.json"):
         profile = ControlProfile.of(study.record("profile.json", "profile"))
-        _refuse_random(profile, asked.length)
+        _refuse_random(profile, asked.length, study.asked.get("sets", {}))
         budget, price = priced_by(study, told)
-        centre = Arm(batch=profile.batch, rate=profile.rate, width=profile.width)
-        made = plan_control_pilot(centre, asked.length or profile.samples, price, budget, sigmas=asked.sigma,
+        if profile.offline and asked.sigma:
+            raise UserError(f"--sigma: {study.path} compares numbers of updates before the first sample, at "
+                            f"{profile.sigma:g} updates per sample; leave it out")
+        centre = Arm(batch=profile.batch, rate=profile.rate, width=profile.width,
+                     sigma=profile.sigma if profile.offline else None)
+        made = plan_control_pilot(centre, asked.length or profile.samples, price, budget,
+                                  sigmas=profile.offline or asked.sigma,
                                   seeds=asked.seeds, seed=study.asked["seed"], shorter=asked.shorter or 0.0)
         study = study.write("pilot.json", {**made.data(), OPTIONS: told})
     pilot = pilot_of(study)
     return ControlPilotResult(pilot, study.path, evaluating(study, len(pilot.runs)))
 
 
-def _refuse_random(profile: ControlProfile, length: int | None) -> None:
+def _refuse_random(profile: ControlProfile, length: int | None, sets: Mapping[str, str]) -> None:
     """Raises UserError for runs that end before their first update."""
     from isocost.control import methods
     from isocost.control.types import Progress
 
-    if length is not None and not methods.agent(profile.method).tempo(Progress(length - 1, 0)).learns:
-        raise UserError(f"--length {length}: {profile.method} acts at random for so long and makes no update. Name a "
+    agent = methods.tuned(methods.agent(profile.method), sets)
+    if length is not None and not agent.tempo(Progress(length - 1, 0)).learns:
+        acts = "without learning" if profile.offline else "at random"
+        raise UserError(f"--length {length}: {profile.method} acts {acts} for so long and makes no update. Name a "
                         f"larger --length; the profile's runs had {grouped(profile.samples)} samples")
 
 
@@ -225,7 +235,8 @@ def priced_by(study: StudyRecord, options: Mapping[str, Any]) -> tuple[Budget | 
     else:
         price = ControlPrice(float(unit == ENV_STEPS and "sample_cost" not in costs), 0.0, 0.0, unit)
     more = {k: costs[k].amount if k in costs else 0.0 for k in ("sample_cost", "update_cost")}
-    price = ControlPrice(price.sample + more["sample_cost"], price.update + more["update_cost"], price.example, unit)
+    price = ControlPrice(price.sample + more["sample_cost"], price.update + more["update_cost"], price.example, unit,
+                         price.first + more["update_cost"])
     if not price.sample:
         raise UserError(f"a sample costs nothing in {words(unit)}, so every return is cheapest with one update for "
                         "many samples: name what a sample costs with --sample-cost, such as 0.02s or 4e9flop")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.laws.value_fit import OFFLINE
 from isocost.planner.control.pilot import EPISODES, POINTS, ControlRunPlan
 from isocost.runs.files import COMPLETE, DIVERGED, ended
 from isocost.screen.words import counted
@@ -24,11 +25,14 @@ _made: Any = None   # updates of all stacks of the step that runs
 
 @dataclass(frozen=True)
 class Trained:
-    """What all runs of a study of control are of: the task, the method, and the seal that they carry."""
+    """What all runs of a study of control are of: the task, the method, the set that it learns from, the settings of
+    its seams, and the seal that they carry."""
 
     task: str
     method: str
     seal: str | None = None
+    data: str | None = None
+    sets: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_all(
@@ -44,8 +48,9 @@ def run_all(
     for run in runs:
         if not ended(folder / run.name):
             points = tuple(round(run.samples * (k + 1) / POINTS) for k in range(POINTS))
-            job = ControlJob(run.name, of.task, of.method, run.seed, {"env-steps": run.samples}, run.arm, points,
-                             episodes=EPISODES, purpose=run.purpose, seal=of.seal)
+            job = ControlJob(run.name, of.task, of.method, run.seed, {"env-steps": run.samples},
+                             run.arm.but(**{OFFLINE: None}), points, of.sets, episodes=EPISODES, purpose=run.purpose,
+                             seal=of.seal, data=of.data, offline_updates=int(run.arm.get(OFFLINE, 0)))
             by.setdefault(job.shared, []).append(job)
     stacks = stacks_of(list(by.values()), workers)
     total = sum(updates_of(job) for jobs in stacks for job in jobs)

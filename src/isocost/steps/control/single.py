@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FRESH = 1       # the seed of the starts that `isocost eval` measures on: no run was evaluated on them
 LEVEL = 0.9
+SOON = 8        # samples of the first evaluation
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,12 @@ class ControlOptions:
 
     budget: what training may spend ("3k-env-steps", "10m", "1e12flop"). updates_per_sample: sigma. lr: learning rate.
     sigma, batch, width: the method's own where they are None. seeds: runs of `seed`, `seed` + 1, .. in one stack.
-    environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many.
+    environments: copies of the task that one run steps together. sets: "SEAM.NAME=VALUE". evaluations: how many,
+    log-spaced from the eighth sample to the end; None for two per doubling.
     stop_at: an amount at which each run ends before its budget is spent; `price` and `devices` are for one in money.
     offline: the file of the set that it learns from; the budget of an offline method may be in updates ("20k-updates").
     offline_updates: on this set, before the first sample of a method that takes samples; besides a budget in samples.
+    teacher: what chooses the episodes of training ("alp-gmm:every=20").
     """
 
     budget: str
@@ -53,12 +56,13 @@ class ControlOptions:
     seeds: int = 1
     environments: int = 1
     sets: Sequence[str] = ()
-    evaluations: int = 8
+    evaluations: int | None = None
     stop_at: str | None = None
     price: str | None = None
     devices: int | None = None
     offline: Path | None = None
     offline_updates: int = 0
+    teacher: str | None = None
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -128,7 +132,7 @@ def train_control(
     arm = Arm(sigma=usual if asked.updates_per_sample is None else asked.updates_per_sample, rate=asked.lr,
               batch=agent.batch, width=agent.width)
     axis = "updates" if agent.offline else "env-steps"
-    at: tuple[float, ...] = tuple(points(amount, asked.evaluations)) if unit == axis else ()
+    at: tuple[float, ...] = _evaluated_at(amount, asked.evaluations) if unit == axis else ()
     if asked.offline_updates:       # after the first sample, by what the set has taught
         at = (asked.environments, *at)
     jobs, outs = [], []
@@ -136,7 +140,7 @@ def train_control(
         name = f"{agent.name}-{task.replace(':', '-')}-{seed}"
         jobs.append(ControlJob(name, task, method, seed, {unit: amount}, arm, at, sets, asked.environments,
                                data=str(asked.offline) if asked.offline else None,
-                               offline_updates=asked.offline_updates))
+                               offline_updates=asked.offline_updates, teacher=asked.teacher))
         home = out or Path("runs") / name
         outs.append(home if asked.seeds == 1 else (out or Path("runs") / f"{agent.name}-{task}") / f"seed-{seed}")
     with observer.counting("train") as tell:
@@ -154,6 +158,13 @@ def train_control(
     for home in outs:
         last[str(home)] = next((x for x in reversed(read_lines(home / "metrics.jsonl")) if "return" in x), {})
     return ControlEnd({str(home): end for home, end in zip(outs, ends, strict=True)}, last)
+
+
+def _evaluated_at(amount: float, many: int | None) -> tuple[float, ...]:
+    """So many points up to the end."""
+    if many is None:
+        return tuple(points(amount, SOON))
+    return tuple(map(float, np.unique(np.geomspace(amount, min(SOON, amount), many).round())))
 
 
 def _stop_at(asked: ControlOptions, job: ControlJob) -> StopAt | None:
@@ -258,7 +269,7 @@ def evaluate_control(folder: Path, episodes: int = 64) -> ReturnResult | SeedRet
     if homes == [folder]:
         return _measured(folder, episodes)
     abouts = [read_json(home / "run.json") for home in homes]
-    for what in ("method", "task", "arm"):
+    for what in ("method", "task", "arm", "teacher"):
         if (other := next((h for h, a in zip(homes, abouts, strict=True) if a.get(what) != abouts[0].get(what)), None)):
             raise UserError(f"{folder} has runs of several settings: {homes[0].name} and {other.name} differ in their "
                             f"{what}. Name one run, or a folder with the seeds of one")

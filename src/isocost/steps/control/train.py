@@ -25,6 +25,7 @@ from isocost.runs import files as records
 from isocost.screen.display import OfPlanner, Result, Row, Table, folder_field
 from isocost.screen.words import counted, grouped, word
 from isocost.steps.control.plan import OPTIONS, pilot_of, prescribed
+from isocost.steps.control.profile import DATA, set_hash
 from isocost.steps.control.runs import Trained, run_all
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.study import StudyRecord, changes
@@ -168,8 +169,11 @@ def _hashes(study: StudyRecord) -> dict[str, str]:
 
 
 def _trained(study: StudyRecord, seal: str | None = None) -> Trained:
+    """Raises UserError for a set that is another one than the study began with."""
     asked = study.asked
-    return Trained(asked["task"], asked["method"], seal)
+    if DATA in asked and set_hash(asked[DATA], asked["task"]) != asked["hash"]:
+        raise UserError(f"{asked[DATA]} has changed since the study began: put the file back, or start another study")
+    return Trained(asked["task"], asked["method"], seal, asked.get(DATA), asked.get("sets", {}))
 
 
 def _workers(study: StudyRecord, asked: int | None) -> int:

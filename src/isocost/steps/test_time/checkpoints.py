@@ -2,6 +2,7 @@
 
     runs/grpo-0               the final policy of a run, or of all runs of a study
     runs/grpo-0@120           the policy after step 120, if the run has kept that checkpoint
+    studies/s, studies/s@40000        foretold by a law: what a study prescribes, or after so many rollouts
     runs/grpo-0=samples.jsonl, grpo:3e18flop=samples.jsonl     stored completions, and what training took
 
 Runs that differ in their seed only are one policy, whose accuracy is the mean over them.
@@ -11,23 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from pathlib import Path
 from typing import Any
 
 from isocost.can import Can
 from isocost.disk.jsonfile import fit
 from isocost.errors import UserError
+from isocost.laws.curves import PASS
+from isocost.laws.law import AUDIT, EXTRAPOLATION
 from isocost.planner.budget import Budget
+from isocost.planner.test_time.foretold import FORETOLD, Foretold
 from isocost.planner.test_time.policies import BASE, PolicyCost
 from isocost.runs import source
 from isocost.runs.files import canonical, file_hash, find_runs, read_json
 from isocost.runs.schema import BILLED, ENDED, STATE, TRAINED, Costs
 from isocost.screen.words import counted, word
+from isocost.steps.study import StudyRecord
 from isocost.tasks import text
 from isocost.types import Problem
 from isocost.units import FLOPS
 from isocost.worlds.setting import Setting, open_problems, open_setting
 
+SAME = ("model", "problems", "sampling", "lengths")     # of the settings of a law and a profile
+KEPT = "checkpoints/step-{:06d}"        # below a run
 TRAIN_FLOP = 6      # FLOP per parameter and trained token, as `Cost.flops` counts them
 
 
@@ -35,7 +43,8 @@ TRAIN_FLOP = 6      # FLOP per parameter and trained token, as `Cost.flops` coun
 class Checkpoint:
     """A policy of a run. `name`: the run's folder, with @STEP for a step of it. `policy`: the name that runs with the
     same settings share. `model`: a Hugging Face folder, or the file of stored completions. `training`: what it took.
-    `parameters`: of the model; `learned`: those that were trained. `inside`: the checkpoint that it is made from."""
+    `parameters`: of the model; `learned`: those that were trained. `inside`: the checkpoint that it is made from.
+    `method`: of its training, where known."""
 
     name: str
     policy: str
@@ -45,6 +54,7 @@ class Checkpoint:
     parameters: float
     learned: float
     inside: Path | None = None
+    method: str = ""
 
     def data(self) -> dict[str, str]:
         """Its entry in study.json."""
@@ -77,8 +87,7 @@ def checkpoints(folders: Sequence[Path], out: Path = Path()) -> list[Checkpoint]
     runs with one name, and a run with the name of the study's own model.
     """
     found: dict[str, tuple[dict[str, Any], Checkpoint]] = {}
-    for folder in folders:
-        path, step = _parted(folder)
+    for path, step in _named(folders, trained=True):
         for run in _having(path, step):
             record = read_json(run / "run.json")
             source.of(record).require(Can.EVALUATE, run)
@@ -96,7 +105,7 @@ def stored(asked: Sequence[Path], parameters: float | None) -> list[Checkpoint]:
     Raises UserError for an entry without a file, for a name without a cost, and as `checkpoints`.
     """
     found: dict[str, tuple[dict[str, Any], Checkpoint]] = {}
-    for text_ in map(str, asked):
+    for text_ in (str(x) for x in asked if "=" in str(x) or _named([x], trained=True)):
         left, equals, file = text_.rpartition("=")
         path, step = _parted(Path(left))
         if not equals or not left:
@@ -127,40 +136,28 @@ def _parted(folder: Path) -> tuple[Path, int | None]:
 def _having(path: Path, step: int | None) -> Iterator[Path]:
     """The runs below a folder that have a final policy, or have kept a step. Raises UserError for none."""
     runs = find_runs(path)
-    kept = [run for run in runs if (run / ("final" if step is None else _folder(step))).is_dir()]
+    kept = [run for run in runs if (run / ("final" if step is None else KEPT.format(step))).is_dir()]
     if step is not None and runs and len(kept) < len(runs):
         run = next(r for r in runs if r not in kept)
         steps = ", ".join(str(int(x.name.rpartition("-")[2])) for x in sorted(run.glob("checkpoints/step-*")))
         raise UserError(f"--checkpoints {path}@{step}: {run} has kept step {steps or 'none'}. Name one of them, or "
                         "train with --keep-checkpoints 8, which keeps more than the last two")
     if not kept:
-        raise UserError(f"--checkpoints {path}: no run there has a final policy. {_foretold(path)}Name runs that have "
-                        "ended, such as runs/grpo-0 of `isocost train grpo`, or a study whose prescription was trained")
+        raise UserError(f"--checkpoints {path}: no run there has a final policy. Name runs that have ended, such as "
+                        "runs/grpo-0 of `isocost train grpo`, or a study of training with a law and a plan")
     yield from kept
-
-
-def _foretold(path: Path) -> str:
-    """Why a study whose prescription was not trained has no policy to compare: the advice of the error message."""
-    sealed = read_json(path / "forecast.json") if (path / "forecast.json").is_file() else {}
-    i = sealed.get("interval")
-    return f"Its law foretells one sample, {i['value']:.3f} [{i['low']:.3f}, {i['high']:.3f}] after " \
-           f"{sealed['C']:,} rollouts, and no strategy of several: training can raise one sample and lower best-of " \
-           f"(docs/train_or_infer.md). `isocost train --plan {word(path)}` makes the policy. " if i else ""
-
-
-def _folder(step: int) -> str:
-    return f"checkpoints/step-{step:06d}"
 
 
 def _of(run: Path, record: Mapping[str, Any], step: int | None) -> Checkpoint:
     """What a run, up to a step, took; without its policy's name and folder."""
-    model, inside = record.get("model") or {}, None if step is None else run / _folder(step)
+    model, inside = record.get("model") or {}, None if step is None else run / KEPT.format(step)
     if inside is None:
         bill = read_json(run / "end.json", BILLED if record.get("imported") else ENDED)["bill"]["train"]
     else:
         bill = read_json(inside / "state.json", STATE)["meter"]["logical"].get("train", {})
     return Checkpoint(run.name if step is None else f"{run.name}@{step}", "" if step is None else f"@{step}", "", None,
-                      Costs(**bill), model.get("parameters") or 0.0, model.get("learned") or 0.0, inside)
+                      Costs(**bill), model.get("parameters") or 0.0, model.get("learned") or 0.0, inside,
+                      record.get("method") or "")
 
 
 def _stated(cost: str, parameters: float | None) -> Costs:
@@ -221,14 +218,56 @@ def refuse_trained_on(found: Sequence[Checkpoint], problems: Sequence[Problem]) 
                 f"--data {word(own.data)} --held-out {own.held_out:g}")
 
 
-def policy_costs(found: Sequence[Checkpoint], rates: dict[str, float], parameters: float) -> list[PolicyCost]:
-    """The study's own model, and each policy with the mean cost of its runs; `rates` are seconds per token by run."""
+def _named(folders: Sequence[Path], trained: bool) -> list[tuple[Path, int | None]]:
+    """The folders, each with its step, but for studies whose plan was not trained, or only those."""
+    return [(path, step) for path, step in map(_parted, folders) if trained != (
+        (path / "law.json").is_file() and (path / "plan.json").is_file()
+        and not any((run / "final").is_dir() for run in find_runs(path)))]
+
+
+def foretold(folders: Sequence[Path], found: Sequence[Checkpoint], setting: Setting) -> list[Foretold]:
+    """What laws say of policies that were not trained, each with the two of its method whose training is most alike.
+    Raises UserError for a law that says nothing of it, or of other problems, and without two such policies."""
+    out = []
+    for path, step in _named(folders, trained=False):
+        study = StudyRecord(path)
+        plan, law, its, many = study.plan, study.law, study.setting, step or study.plan.arm.C
+        own = {c.policy: c.training.rollouts for c in found if c.method == study.method and c.training.rollouts}
+        near = sorted(sorted(own, key=lambda name: abs(log(own[name] / many)))[:2], key=own.__getitem__)
+        if law is None or plan.arm.prediction is None or law.still(plan.arm.n) or study.metric != PASS:
+            why = f"the law has no {PASS} of it"
+        elif many > EXTRAPOLATION * plan.pilot_C:
+            why = f"a law reaches {EXTRAPOLATION * plan.pilot_C:,}, {EXTRAPOLATION} times its pilot"
+        elif found and found[0].setting and any(getattr(setting, k) != getattr(its, k) for k in SAME):
+            why = f"the law is of --model {its.model} --data {its.problems.data} --max-tokens {its.lengths.max_tokens}"
+        else:
+            one = law.predict(plan.arm.n, many, plan.seeds).prediction
+            if len({own[name] for name in near}) == 2:
+                name = f"{path.name}{'' if step is None else f'@{many}'} ({FORETOLD})"
+                out.append(Foretold(name, one, law.R0[AUDIT], many, (near[0], near[1])))
+                continue
+            why = f"the law gives one sample {one}, and other strategies need two policies of {study.method} that " \
+                  "were trained for different times: name runs, or RUN@STEP"
+        raise UserError(f"--checkpoints {path}: {many:,} rollouts are not foretold, because {why}. `isocost train "
+                        f"--plan {word(path)}` makes the policy")
+    return out
+
+
+def policy_costs(
+    found: Sequence[Checkpoint], rates: dict[str, float], parameters: float, ahead: Sequence[Foretold] = ()
+) -> list[PolicyCost]:
+    """The study's own model, and each policy with the mean cost of its runs; `rates` are seconds per token by run. A
+    rollout of a foretold policy costs what one of the longer trained of its two policies took."""
     def mean(own: Sequence[Checkpoint]) -> Costs:
         return Costs(**{k: sum(getattr(c.training, k) for c in own) / len(own) for k in vars(own[0].training)})
 
     by: dict[str, list[Checkpoint]] = {}
     for c in found:
         by.setdefault(c.policy, []).append(c)
-    return [PolicyCost("", (), Costs(), parameters, 0.0, rates[""]), *(
-        PolicyCost(name, tuple(c.name for c in own), mean(own), own[0].parameters, own[0].learned,
-                   sum(rates[c.name] for c in own) / len(own)) for name, own in by.items())]
+    out = {name: PolicyCost(name, tuple(c.name for c in own), mean(own), own[0].parameters, own[0].learned,
+                            sum(rates[c.name] for c in own) / len(own)) for name, own in by.items()}
+    for one in ahead:
+        last = out[one.along[1]]
+        took = {k: x * one.rollouts / last.training.rollouts for k, x in vars(last.training).items()}
+        out[one.name] = replace(last, name=one.name, runs=(), training=Costs(**took))
+    return [PolicyCost("", (), Costs(), parameters, 0.0, rates[""]), *out.values()]

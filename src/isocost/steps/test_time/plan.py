@@ -12,6 +12,7 @@ from isocost.errors import UserError
 from isocost.planner.forecast import digest
 from isocost.planner.frontier import SURE
 from isocost.planner.test_time.choice import WORTH
+from isocost.planner.test_time.foretold import Foretold
 from isocost.planner.test_time.outcome import StrategyAudit, outcome
 from isocost.planner.test_time.policies import BASE, FrontierTable, SharedGoal, frontier_table, rivals
 from isocost.planner.test_time.prescribe import (
@@ -20,6 +21,7 @@ from isocost.planner.test_time.prescribe import (
     StrategyForecast,
     StrategyForecasts,
     StrategyPlan,
+    candidates,
     prescribe,
     seal,
 )
@@ -180,6 +182,9 @@ def plan(study: StudyRecord, asked: StrategyOptions = StrategyOptions()) -> Stra
         ask = SharedGoal.shared(asked.answers, asked.budget, asked.accuracy, asked.price, policies)
     made = prescribe(split, about["strategies"], ask, about["seed"], live)
     if isinstance(ask, SharedGoal):
+        for one in map(Foretold.of, about.get("foretold", ())):
+            drawn, flag = one.measured(candidates(split, about["strategies"], ask, about["seed"]), about["seed"])
+            live, made = [*live, *drawn], replace(made, flags=(*made.flags, flag))
         frontier = frontier_table(split, about["strategies"], ask, about["seed"], live)
         others = rivals(made, split, ask)
     elif split.policies:

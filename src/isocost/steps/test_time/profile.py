@@ -29,7 +29,7 @@ from isocost.screen.words import counted, visible
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import check, found, writes
 from isocost.steps.study import StudyRecord
-from isocost.steps.test_time.checkpoints import checkpoints, policy_costs, refuse_trained_on, stored
+from isocost.steps.test_time.checkpoints import checkpoints, foretold, policy_costs, refuse_trained_on, stored
 from isocost.steps.test_time.sampling import Line, PoolSampler, numbered
 from isocost.steps.training.pass_rates import OPENING
 from isocost.steps.training.stored import attempts_per_problem, longest
@@ -108,9 +108,9 @@ def _others(t: StrategyTable) -> list[Row | Table]:
     heads = ["", "one", *(f"{s}-{by[t.arms[0].arm, s].size}" for s in t.strategies)] if t.arms else []
     cells = [[arm, *(f"{by[arm, s].accuracy:.3f}" for s in ("one", *t.strategies))]
              for arm in dict.fromkeys(r.arm for r in t.arms if all((r.arm, s) in by for s in t.strategies))]
-    took = [Row(p.name, f"{counted(len(p.runs), 'run')}, of which each took {p.training.rollouts:,.0f} rollouts and "
-                        f"{p.training.seconds:,.0f} s of training" if p.training.rollouts else
-                "its training took what was stated") for p in t.policies if p.name]
+    took = [Row(p.name, f"{counted(len(p.runs), 'run') + ', of which each took' if p.runs else 'a run would take'} "
+                        f"{p.training.rollouts:,.0f} rollouts and {p.training.seconds:,.0f} s of training"
+                if p.training.rollouts else "its training took what was stated") for p in t.policies if p.name]
     return [*([Table(heads, cells, left=(0,))] if cells else []), *took]
 
 
@@ -205,7 +205,7 @@ class Compared:
         Raises UserError where `out` has a study with other settings."""
         probe = PROBE * probes if self.probe is None else self.probe
         about = {"seed": self.seed, "method": None, "source": SOURCE.name, "probe": probe, "bands": self.bands,
-                 "scorer": self.scorer, **asked}
+                 "scorer": self.scorer, **{k: x for k, x in asked.items() if x or k not in ("checkpoints", "foretold")}}
         check(out, setting, **about)
         return about
 
@@ -266,10 +266,10 @@ def profile_stored(
     pool, names = pools[""], _chosen(compared.strategies, pools[""])
     setting = Setting.of({"model": model or UNNAMED, "data": str(file), "max_tokens": longest(every[""])})
     probes = not trained and pool.level is None and m >= PROBED and (pool.score is not None or pool.answer is not None)
+    ahead = foretold(compared.checkpoints, trained, setting)
     asked = compared.begin(out, setting, probes, columns=dict(sorted(columns.items())), strategies=list(names),
-                           digest=records.file_hash(file), exact=pool.exact, **({"checkpoints": [
-                               {**c.data(), "digest": records.file_hash(files[c.name])} for c in trained]}
-                               if trained else {}))
+                           digest=records.file_hash(file), exact=pool.exact, foretold=[x.data() for x in ahead],
+                           checkpoints=[{**c.data(), "digest": records.file_hash(files[c.name])} for c in trained])
     found(out, setting, **asked)
     for name, one in pools.items():
         for strategy in names:
@@ -279,7 +279,7 @@ def profile_stored(
     if trained:
         told.append("the problems are taken as unseen: whether a checkpoint was trained on them is not known here")
     return compared.table(out, names, told, None,
-                          policy_costs(trained, dict.fromkeys(files, 0.0), size) if trained else ())
+                          policy_costs(trained, dict.fromkeys(files, 0.0), size, ahead) if trained else ())
 
 
 @writes(new=True)
@@ -312,11 +312,12 @@ def profile_live(
     if any(own.sampling.effort for own in arms.values()):
         spec_of_model(setting.model).require(Can.EFFORT)
     trained = checkpoints(compared.checkpoints, out)
+    ahead = foretold(compared.checkpoints, trained, setting)
     asked = compared.begin(
         out, setting, not (compared.band_by or trained) and samples >= PROBED, strategies=pooled, searches=searches,
         sizes=list(compared.sizes), profiled=compared.problems, samples=samples, band_by=compared.band_by,
         arms=[{"name": named(arm), **arm} for arm in compared.arms], exact=scorer == EXACT,
-        **({"checkpoints": [c.data() for c in trained]} if trained else {}))
+        checkpoints=[c.data() for c in trained], foretold=[x.data() for x in ahead])
     kept, parameters = dict[str, list[Line]](), 0.0
     with observer.counting("profile") as tell:
         for run, own in {"": setting, **{c.name: setting.but(model=c.model) for c in trained}}.items():
@@ -351,7 +352,7 @@ def profile_live(
     total = sum((Cost.of(x["cost"]) for lines in kept.values() for x in lines), Cost())
     rates = {run: _rate(kept[file_of(run)]) for run in ("", *(c.name for c in trained))}
     return compared.table(out, pooled, told, Costs(**{f.name: getattr(total, f.name) for f in fields(Costs)}),
-                          policy_costs(trained, rates, parameters) if trained else ())
+                          policy_costs(trained, rates, parameters, ahead) if trained else ())
 
 
 def _rate(lines: Sequence[Line]) -> float:

@@ -8,10 +8,12 @@ one unused number to the result so far. `!` before a step takes back the step be
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from numpy.random import Generator
 
+from isocost.errors import UserError
 from isocost.tasks.builtin.chain import APPLY
 from isocost.tasks.builtin.drawn import END, STEP, Drawn, pick
 
@@ -171,6 +173,26 @@ def accepts(prompt: str, answer: str) -> bool:
     path = [(s, int(x)) for s, x in _TERM.findall("+" + answer)] if len(answer) <= ROOM else []
     return (path_text(path) == answer and sorted(x for _, x in path) == sorted(numbers)
             and all(_value(path[: k + 1]) >= 0 for k in range(len(path))) and _value(path) == target)
+
+
+def solutions(prompt: str) -> set[str]:
+    """Every right expression. Raises UserError for more than five numbers, of which there are too many to list."""
+    numbers, target = _given(prompt)
+    if len(numbers) > 5:
+        raise UserError(f"{prompt}: solutions of {len(numbers)} numbers are not listed; take at most five (length=3)")
+    return {path_text(path) for path in _ways([], numbers) if _value(path) == target}
+
+
+def _ways(path: Path, left: list[int]) -> Iterator[Path]:
+    """The expressions that begin with a path and take all the numbers that are left, without a negative result."""
+    if not left:
+        yield path
+    for x in sorted(set(left)):
+        rest = sorted(left)
+        rest.remove(x)
+        for sign in APPLY if path else "+":
+            if APPLY[sign](_value(path), x) >= 0:
+                yield from _ways([*path, (sign, x)], rest)
 
 
 def _given(prompt: str) -> tuple[list[int], int]:

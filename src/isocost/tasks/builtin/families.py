@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isocost.tasks.builtin import puzzles, sums
+from isocost.tasks.builtin import expressions, modes, places, puzzles, sums
 from isocost.types import Problem
 
 
@@ -21,6 +21,9 @@ class Family:
     accepts: Callable[[Problem, str], bool]                  # whether a final answer is right
     check_steps: Callable[[Problem, str], list[bool]]        # whether each step is, the final answer last
     step: str                                                # ends a step
+    # What can be said of an answer without marking it, from 0 to 1 by name, and the right answers, where all are known.
+    checks: Callable[[Problem, str], Mapping[str, float]] = lambda problem, final: {}
+    solutions: Callable[[Problem], set[str] | None] = lambda problem: None
 
 
 SUMS = Family(
@@ -40,8 +43,37 @@ PUZZLES = Family(
     accepts=puzzles.accepts,
     check_steps=puzzles.check_steps,
     step=puzzles.STEP,
+    solutions=puzzles.solutions,
 )
-FAMILIES = {f.name: f for f in (SUMS, PUZZLES)}
+EXPRESSIONS = Family(
+    "expressions", "tiny-puzzles",
+    listed=lambda spec: expressions.listed(expressions.Expressions.of(spec)),
+    verifier=lambda spec: "final",
+    tokens=lambda spec: expressions.LONGEST,
+    accepts=expressions.accepts,
+    check_steps=lambda problem, text: [expressions.accepts(problem, text)],
+    step=puzzles.STEP,
+    checks=expressions.checks,
+)
+MODES = Family(
+    "modes", "flow2d:modes",
+    listed=lambda spec: modes.listed(modes.Modes.of(spec)),
+    verifier=lambda spec: "final",
+    tokens=lambda spec: modes.STATES,
+    accepts=modes.accepts,
+    check_steps=lambda problem, text: [modes.accepts(problem, text)],
+    step="\n",
+)
+PLACES = Family(
+    "places", "masked:sums",
+    listed=lambda spec: places.listed(places.Places.of(spec)),
+    verifier=lambda spec: "exact",
+    tokens=lambda spec: places.PLACES,
+    accepts=lambda problem, final: final == problem.answer,
+    check_steps=lambda problem, text: [text == problem.answer],
+    step=sums.STEP,
+)
+FAMILIES = {f.name: f for f in (SUMS, PUZZLES, EXPRESSIONS, MODES, PLACES)}
 
 
 def named(spec: str) -> Family | None:

@@ -171,5 +171,10 @@ def accepts(problem: Problem, final: str) -> bool:
     return bool(_kind(problem).accepts(problem.meta["puzzle"], final))
 
 
+def solutions(problem: Problem) -> set[str] | None:
+    """Every right answer of a countdown. Raises UserError for one of more than five numbers. None for another kind."""
+    return countdown.solutions(problem.meta["puzzle"]) if problem.meta["kind"] == "countdown" else None
+
+
 def _kind(problem: Problem) -> ModuleType:
     return KINDS[str(problem.meta["kind"])]

@@ -1,0 +1,41 @@
+"""NEUBAY: long walks, each in one member of an ensemble as a draw of its posterior, without a penalty for doubt.
+
+    a walk stays with its member, and ends behind the step at which √ mean_d var_k ŝ'_k is above all of the data's
+    y = r + γ (min_{k ∈ M} Q'_k(s', a') − α log π(a'|s')),  M: 2 of 10, also behind such an end        L_π as in REDQ
+
+arXiv:2512.04341. Left out: the recurrent agent, which finds out from the walk so far in which member it is; the policy
+here sees the state alone (the paper's Markov agent). The data's doubt is that of this update's batch, not of the whole
+set. 10 members for the paper's 100, walks of 32 steps for several hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from isocost.control.methods import redq, wsrl
+from isocost.control.networks import Network
+from isocost.control.parts import improve, model, tempo
+from isocost.control.parts.mix import weighted
+from isocost.control.seams import Agent, ModelBased
+from isocost.control.types import Space
+from isocost.found import Card
+
+CARD = Card("NEUBAY", "2512.04341", 2025, "redq", "Long walks in draws of a model need no penalty for its doubt.")
+
+
+def networks(space: Space, agent: Agent, *, models: int = 10) -> Mapping[str, Network]:
+    """WSRL's, and `models` members of dynamics, all but the actor with LayerNorm."""
+    return {**wsrl.networks(space, agent), "model": model.network(space, agent, models, norm=True)}
+
+
+def agent(**changes: Any) -> Agent:
+    return ModelBased(
+        name="neubay", acts="continuous", networks=partial(networks, models=10),
+        sample=partial(weighted, gamma=0.99, weighting="none", temperature=0.1),
+        imagine=partial(model.imagined, gamma=0.99, horizon=32, real=0.05, doubtful=True),
+        target=partial(model.target, rest=partial(redq.target, drawn=2)),
+        losses=partial(model.losses, rest=redq.losses), explore=improve.by_policy,
+        tempo=partial(tempo.model_first, fitted=1000, tau=0.005), members=10,
+    ).but(**changes)
