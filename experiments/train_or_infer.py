@@ -446,7 +446,7 @@ A budget can train a model or let it answer several times. Measured: the built-i
 held-out problems, {seeds} seeds of training, {samples} samples a problem. Questions, learning rates and seeds were
 sealed after a pilot (`{seal}`). Costs are FLOP of training and of all answers. To measure again:
 
-```sh
+```text
 python -m experiments.train_or_infer run
 python -m experiments.train_or_infer beside
 python -m experiments.train_or_infer foretell

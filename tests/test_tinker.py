@@ -37,7 +37,7 @@ REFUSED = {
     **dict.fromkeys(("adhint", "aepo", "arpo", "dart", "ettrl", "isoeasy", "mssr", "t1"), "entropy"),
     **dict.fromkeys(("archer", "ilql", "mcawr", "pirl", "ppo", "rlsqm", "tppo", "vldac", "webrl"), "value function"),
     **dict.fromkeys(("bfsprover", "goedel", "kimi"), "reset"), "vcpo": "gradient of each rollout",
-    "jetrl": "weights as tensors",
+    "jetrl": "weights as tensors", "latr": "top-",
 }
 
 

@@ -82,8 +82,7 @@ class ModuleLearner:
             out = self.forward(part)
             per_token, seen = loss(out, part)
             total = (per_token * part.weight)[part.mask].sum()
-            if total.requires_grad:
-                total.backward()
+            total.backward()
             sums["loss"] += float(total.detach())
             for name, value in {"entropy": out.entropy, **seen}.items():
                 sums[name] = sums.get(name, 0.0) + float(value.detach()[part.mask].sum()) / int(batch.mask.sum())
