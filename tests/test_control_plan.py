@@ -118,6 +118,8 @@ def test_a_study_goes_from_plan_to_audit(study):
     assert "return" in said("report", study) or (study / "report.html").exists()
     page = (study / "report.html").read_text()
     assert outcome.audit.reason in page and "plot-samples" in page
+    head = page[page.index("Audit: "):page.index("Learning curves")]       # what the page says first
+    assert f"Prescription: {prescribed.arm['sigma']:g} updates per sample" in head and outcome.audit.reason in head
     with pytest.raises(UserError, match="has a sealed forecast"):
         plan(read(study), {"wanted": 0.5})
     sealed["plan"]["wanted"] = 0.6

@@ -12,16 +12,21 @@ from isocost.report.records import ReportRecords
 from isocost.report.section import Section, empty, of_results, result_of
 from isocost.report.theme import N_SLOTS
 from isocost.runs.files import RunFiles
+from isocost.screen.display import Row
 
 MOST = 60       # points of a curve in the picture
 
 
 def answer(study: ReportRecords) -> Safe:
-    """What the study says, in a sentence."""
-    for name in ("audit", "plan", "law", "pilot", "profile"):
-        if (found := result_of(study, name)) is not None:
-            return p(sentence(found.heading), cls="answer")
-    return p("No step has a result yet.", cls="answer")
+    """What the study says, in a sentence, and what it prescribes and measured."""
+    found = {name: result_of(study, name) for name in ("audit", "plan", "law", "pilot", "profile")}
+    last = next((x for x in found.values() if x is not None), None)
+    if last is None:
+        return p("No step has a result yet.", cls="answer")
+    said = [[row for row in x.rows() if isinstance(row, Row) and row.text and row.kind != "flag"]
+            for x in (found["plan"], found["audit"]) if x is not None]
+    return join(p(sentence(last.heading), cls="answer"),
+                *(p(sentence(": ".join(filter(None, rows[0][:2])))) for rows in said if rows))
 
 
 measured = of_results("profile", "The task", "isocost profile --control TASK")
