@@ -41,7 +41,7 @@ class TestQuad2d:
         assert path[-1][0] == pytest.approx([0.0] * 6 + [9.81 / 2] * 2)
 
     def test_one_step_by_hand(self):
-        """Motors at 4 and 5 are told 8 and 1: they give 5 and 4. Tilted by 0.3 at 1 m/s up."""
+        """Thrusts are 4 and 5, commanded 8 and 1, so they become 5 and 4. The tilt is 0.3 rad, the climb 1 m/s."""
         ((state, reward, ended),) = played(open_task("quad2d"), [[8.0, 1.0]], [0.5, -0.5, 0.3, 0, 1, 0.2, 4, 5])
         dx, dz, turn = -0.04 * 9 * np.sin(0.3), 1 + 0.04 * (9 * np.cos(0.3) - 9.81), 0.2 - 0.04 * 5
         by_hand = [0.5 + 0.04 * dx, -0.5 + 0.04 * dz, 0.3 + 0.04 * turn, dx, dz, turn, 5, 4]
