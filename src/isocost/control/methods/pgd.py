@@ -84,10 +84,10 @@ def imagined(
     x, none = luck.normal("piece", *piece.shape[1:]), batch.observation[..., :0]
     for i in range(flow_steps):
         if guidance and i < flow_steps - 1:
-            told = x * spread + mean
-            wanted = torch.tanh(params("actor", told[..., :o].flatten(1, 2))[:, 0]).unflatten(1, (rows, length))
+            raw = x * spread + mean
+            wanted = torch.tanh(params("actor", raw[..., :o].flatten(1, 2))[:, 0]).unflatten(1, (rows, length))
             size = guidance * ((1 - i / flow_steps) + 0.3 * math.sin(math.pi * (i + 1) / flow_steps))
-            x = torch.cat((x[..., :o], x[..., o : o + a] + size * towards(told[..., o : o + a], wanted),
+            x = torch.cat((x[..., :o], x[..., o : o + a] + size * towards(raw[..., o : o + a], wanted),
                            x[..., o + a :]), -1)
         time = torch.full_like(batch.reward[..., None], i / flow_steps)
         x = x + params("model", none, x.flatten(2), time)[:, 0].unflatten(-1, x.shape[2:]) / flow_steps

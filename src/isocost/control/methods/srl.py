@@ -81,7 +81,7 @@ def losses(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> di
         worth = worth + params.fixed("critic", at, action[:, :, i])[..., 0].amin(1) / steps
         if i < steps - 1:
             with torch.no_grad():
-                at = model.told(params, at, action[:, :, i])[0][:, 0]
+                at = model.predicted(params, at, action[:, :, i])[0][:, 0]
     critic = (params("critic", batch.observation, batch.action)[..., 0] - target[:, None]) ** 2
     return {
         "critic": critic.mean(-1).sum(1), "model": model.fitted(params, batch),

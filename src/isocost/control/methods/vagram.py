@@ -51,8 +51,8 @@ def losses(
     batch: Transitions, target: Tensor, params: Params, luck: Luck, *, quantile: float = 0.95, valued: float = 1.0,
     plain: float = 0.0
 ) -> dict[str, Tensor]:
-    """SAC's, and the model's on the rows that were drawn, whose error is `valued` by slopes and `plain` by 1."""
-    seen = model.drawn(batch)
+    """SAC's, and the model's on the replayed rows, with weights `valued` (∂V/∂s')² + `plain`."""
+    seen = model.replayed(batch)
     weights = plain + (valued * slopes(params, seen, quantile)[:, None] ** 2 if valued else 0.0)
     return {**sac.losses(batch, target, params, luck), "model": model.fitted(params, seen, weights)}
 
