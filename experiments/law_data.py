@@ -90,7 +90,7 @@ def foretold(known: Sequence[SizeRun], part: SizeRun, last: float) -> tuple[Size
 
 
 def size() -> None:
-    """Train, foretell, seal, go on, and write the record."""
+    """Train, forecast, seal, continue, and write the record."""
     *small, largest = WIDTHS
     known, part = [curve(w) for w in small], curve(largest, FIRST)
     errors = []

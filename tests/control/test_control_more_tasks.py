@@ -143,7 +143,7 @@ class TestBpp:
         assert inputs == {"keys": 23, "whole": 163, "last": 7}
         with pytest.raises(UserError, match="kept is 'all': expected keys, whole, last"):
             bpp.networks(space, made, kept="all")
-        with pytest.raises(UserError, match="no frames: take rooms"):
+        with pytest.raises(UserError, match="not frames: take rooms"):
             methods.refuse_unfit(made, open_task("reach"))
 
     @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""SRL: the actor names J actions at once; each is judged in the state that a learned model expects it to be taken in.
+"""SRL: the actor outputs J actions at once; each is evaluated in the state that a learned model predicts for it.
 
     (a_0 .. a_{J−1}) ~ π(s_0),  ŝ_0 = s_0,  ŝ_{i+1} = f(ŝ_i, a_i) without gradient
     L_π = mean (1/J) Σ_i (α log π(a_i|s_0) − min_k Q_k(ŝ_i, a_i))       Q: SAC's, of steps, with a' = a_0 of s'
@@ -27,7 +27,7 @@ from isocost.control.types import Space, Transitions
 from isocost.errors import UserError
 from isocost.found import Card
 
-CARD = Card("SRL", "2410.08979", 2024, "sac", "A sequence named at once acts better than one action that is repeated.")
+CARD = Card("SRL", "2410.08979", 2024, "sac", "A sequence of actions acts better than one action that is repeated.")
 
 
 def networks(space: Space, agent: Agent, *, repeats: bool = False) -> Mapping[str, Network]:
@@ -48,7 +48,7 @@ def parts(params: Params, observation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sequence(params: Params, seen: Tensor, size: int, steps: int = -1) -> tuple[Tensor, Tensor]:
-    """Means and log sds of the actions that are named in a state: (S, B, J, A) each; one is for all `steps`."""
+    """Means and log sds of the actions from a state: (S, B, J, A) each; a single one is used in all `steps`."""
     made = params("actor", seen)[:, 0].unflatten(-1, (-1, 2 * size)).expand(-1, -1, steps, -1)
     mean, spread = made.chunk(2, -1)
     return mean, spread

@@ -1,4 +1,4 @@
-"""RIAC: regions of tasks, split where learning progress differs most, and drawn by their learning progress.
+"""RIAC: regions of tasks, split where learning progress differs most, and sampled by their learning progress.
 
     alp of a region: |mean r of the older half − mean r of the newer half| of its last M episodes
     a leaf of more than M is split where n₁ n₂ |alp₁ − alp₂| is greatest, of 50 random cuts that leave each side at

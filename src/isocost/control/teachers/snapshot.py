@@ -1,4 +1,4 @@
-"""Snapshot starts: early episodes begin in states of demonstrations, one of each kind as often as of another.
+"""Snapshot starts: early episodes begin in states of demonstrations, each kind equally often.
 
     with chance p, in the first E episodes: a cluster by k-means over the states of demonstrations, one of its states,
     cut after h steps (the value goes on); else the task's own start, and its time limit

@@ -54,7 +54,7 @@ def point(text: str) -> tuple[float, float]:
     try:
         x, y = map(float, text.split())
     except ValueError:
-        raise UserError(f"{text!r} is no point: give two numbers with a space between them") from None
+        raise UserError(f"{text!r} is not a point: give two numbers with a space between them") from None
     return x, y
 
 

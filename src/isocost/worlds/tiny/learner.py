@@ -63,7 +63,7 @@ class ModuleLearner(ABC):
         """See `isocost.world.Learner`."""
 
     def passed(self, batch: Batch) -> int:
-        """How many tokens a forward pass computes, as they are charged."""
+        """The tokens that a forward pass computes and is charged for."""
         return int(batch.length.sum())
 
     @torch.no_grad()
