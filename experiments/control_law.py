@@ -1,4 +1,4 @@
-"""Do the intervals of the law of updates per sample hold, and does it dare? Simulated studies with a planted law.
+"""How often the law of updates per sample has intervals, and how often they hold: simulated studies of a planted law.
 
     python experiments/control_law.py --studies 250 --out experiments/results/control_law.json
 

@@ -1,4 +1,4 @@
-"""Does a plan of offline updates and samples hold, and does it dare? Simulated studies with a planted law, redrawn.
+"""How often is a plan of offline updates and samples made, and is it right? Simulated studies with a planted law.
 
     python experiments/control_offline.py --studies 100 --out experiments/results/control_offline.json
 
@@ -38,7 +38,7 @@ CENTRE = Arm(sigma=2.0, batch=64, rate=1e-3)
 
 
 def study(seed: int) -> dict[str, Any]:
-    """One study: why nothing was prescribed, or what came of it."""
+    """One study: why nothing was prescribed, or the outcome of the prescription."""
     rng = np.random.default_rng([seed, 38])
     fold, share, most = GRID[-1] / UNIT * rng.uniform(0.25, 1.0), rng.uniform(0.1, 0.4), 900.0
     law = OfflineLaw(share * most, (1 - share) * most, fold)

@@ -1,11 +1,12 @@
 """Two laws of other papers on runs of our own: records for docs/laws.md.
 
-    python experiments/law_data.py size          the law of model size: five bases taught alike, the largest foretold
+    python experiments/law_data.py size          the law of model size: five bases taught alike, the largest forecast
     python experiments/law_data.py examples      examples that RL and imitation need for one held-out reward
 
 `size`: four sizes are trained to the end, the largest to `FIRST` of its rollouts. Then the law of arXiv 2509.25300 is
-fitted to the four, the largest is placed by its first points, and its last loss is foretold and sealed; only then it
-goes on. The interval is Student's, of the errors that the same forecast makes for each of the four from the others.
+fitted to the four, the largest is placed by its first points, and its last loss is forecast and sealed; only then does
+its training continue. The interval is Student's, of the errors that the same forecast makes for each of the four from
+the others.
 
 `examples`: GRPO and imitation of the answers start from the same base and see the same K problems. Each keeps its best
 evaluation by one half of the held-out problems and is judged on the other (question of arXiv 2512.20061).
@@ -89,7 +90,7 @@ def foretold(known: Sequence[SizeRun], part: SizeRun, last: float) -> tuple[Size
 
 
 def size() -> None:
-    """Train, foretell, seal, go on, and write the record."""
+    """Train, forecast, seal, continue, and write the record."""
     *small, largest = WIDTHS
     known, part = [curve(w) for w in small], curve(largest, FIRST)
     errors = []

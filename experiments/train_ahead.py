@@ -1,4 +1,4 @@
-"""The part `foretell` of experiments/train_or_infer.py: policies that were trained, foretold as if they were not."""
+"""The part `foretell` of experiments/train_or_infer.py: forecasts of trained policies, as if they were not trained."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAW_DATA, LAW_RATE = "sums:level=1", 1e-4
 
 
 def foretell() -> None:
-    """Foretell policies that were trained all the same, and keep what came of it in the record: GRPO's largest budget
+    """Forecast policies that were trained, and keep forecasts and measurements in the record: GRPO's largest budget
     from the other two, of the sealed seeds at their rates and of each rate of the pilot; and the tutorial's plan."""
     record, base = read_json(KEPT), _with_votes([pool(None)])
     lines = {"sealed seeds": [record["policies"][f"grpo-{b}"] for b in BUDGETS]}

@@ -5,7 +5,7 @@
                                                    questions below, and seals all of it with the seeds of `run`
     python -m experiments.train_or_infer run       trains what was sealed with fresh seeds and answers the questions
     python -m experiments.train_or_infer beside    trains MRT, RC and ScaleRL too, and measures votes and a search
-    python -m experiments.train_or_infer foretell  foretells policies that were trained all the same
+    python -m experiments.train_or_infer foretell  forecasts trained policies, to test the rule
     python -m experiments.train_or_infer page      docs/train_or_infer.md with its picture, from the record
 
 Policies: the base, GRPO at three budgets, and methods whose papers train for more than one sample, at GRPO's largest
@@ -415,7 +415,7 @@ def which(record: Mapping[str, Any]) -> str:
 
 
 def ahead(record: Mapping[str, Any]) -> str:
-    """How often, how narrowly and how wrongly the held-out policy of each line was foretold."""
+    """How often, how narrowly and with what error the held-out policy of each line was forecast."""
     return markdown_table(["line", "hits", "mean width", "largest error", "missed"], [
         [name, f"{sum(map(_held, own))} of {len(own)}", f"{np.mean([c['high'] - c['low'] for c in own]):.3f}",
          f"{max((c['value'] - c['measured'] for c in own), key=abs):+.3f}",
@@ -427,7 +427,7 @@ def _held(cell: Mapping[str, Any]) -> bool:
 
 
 def break_evens(record: Mapping[str, Any]) -> str:
-    """From how many answers GRPO's largest budget pays against the base."""
+    """From how many answers GRPO's largest budget is cheaper than the base."""
     rows = []
     for kind, frontier in frontiers(record).items():
         for accuracy_ in WANTED[kind]:
@@ -465,11 +465,11 @@ Without it (the most frequent answer):
 ## The questions
 
 {answers}
-One-sided at 95 %, paired by seed, over seeds of training alone.
+Intervals: one-sided, 95 %, paired by seed, over training seeds alone.
 
 ## Which training for which strategy
 
-The same at {budget} of training, asked after the seal; `mrt`, `rc` and `scalerl` have {fewer} samples a problem.
+The same at {budget} of training, measured after the seal; `mrt`, `rc` and `scalerl` have {fewer} samples a problem.
 Particles: one search of 16 a problem and seed with the exact step checker, {fewest} of the base.
 
 {which}
@@ -482,7 +482,7 @@ The cheapest pair for an accuracy and a number of answers, with its FLOP; undeci
 (below 90 %) is shown.
 
 {cheapest}
-From this many answers GRPO's largest budget pays against the base:
+Number of answers from which GRPO's largest budget is cheaper than the base:
 
 {even}
 <picture>
@@ -490,20 +490,20 @@ From this many answers GRPO's largest budget pays against the base:
   <img alt="Accuracy against FLOP, a frontier for each number of answers" src="images/train-or-infer-best-of-light.svg">
 </picture>
 
-## Before it is trained
+## Forecasts before training
 
-A law foretells one sample, and [measured policies](train_or_think.md) the other strategies. Here GRPO's largest budget
-is held out, with its own accuracy of one sample for the law's, which judges the rule alone; the tutorial's plan has its
-law. Cells: gains over the base, best-of 2 to 32, votes of 4 to 32, 90 % intervals.
+A law forecasts one sample; [measured policies](train_or_think.md) give the other strategies. Here GRPO's largest budget
+is held out. Its measured accuracy of one sample replaces the law's, to test the rule alone; the last line uses the
+tutorial's law. Cells: gains over the base, best-of 2 to 32, votes of 4 to 32, 90 % intervals.
 
 {foretold}
-The rule was fixed with the sealed seeds in view, before the other lines. Best-of with many samples is missed where
-training gave back what it had taken: a line does not turn.
+The rule was fixed after the sealed seeds were seen, before the other lines. Best-of with many samples is missed where
+accuracy fell, then rose: a line cannot turn.
 
 ## What this does not say
 
-One model of 279,072 parameters, one family of problems, an exact verifier: one that errs takes more from best-of than
-from a vote. An answer of n samples is billed n prompts.
+One model of 279,072 parameters, one family of problems, an exact verifier: errors of a verifier lower best-of more than
+a vote. An answer of n samples is billed n prompts.
 """
 
 

@@ -88,7 +88,7 @@ def test_a_token_is_a_point_and_the_text_is_the_last_one():
     with pytest.raises(UserError, match=r"reads no text but a direction, so not '0\.5 -1\.5'"):
         text.encode("0.5 -1.5")             # as SAPO and hints would
     for words in (["17+25="], ["45.0", "5"]):
-        with pytest.raises(UserError, match="is no direction"):
+        with pytest.raises(UserError, match="is not a direction"):
             text.prompt([modes.Message("user", x) for x in words])
 
 
@@ -180,7 +180,7 @@ def test_a_halted_wave_ends(there):
 @pytest.mark.parametrize(("changes", "said"), [
     ({"model": "flow2d:circle"}, "there is no flow policy 'circle': give flow2d:modes"),
     ({"noise": 0.0}, "--noise is 0: give a number above 0"),
-    ({"data": "sums:level=1"}, "is no direction"),
+    ({"data": "sums:level=1"}, "is not a direction"),
 ])
 def test_what_it_cannot_do_is_one_line(changes, said):
     with pytest.raises(UserError, match=said):

@@ -48,8 +48,9 @@ last sample of a rollout, after a seventh function, `prepare`, has computed log-
 per sample times batch, by default ten. `profile --control` supports methods with a replay, so PPO has no plan;
 `isocost compare` takes its runs.
 
-Methods that learn what follows a state (`seams.ModelBased`) have another function, `imagine`: it puts what the model
-makes in place of rows of the batch (`parts/model.py`). Those that learn from a set train the model first, alone.
+Methods that learn what follows a state (`seams.ModelBased`) have another function, `imagine`: it replaces rows
+of the batch by transitions that the model generates (`parts/model.py`). Those that learn from a set first train the
+model alone.
 
 {claims} A method's section has its claims, with the gate's reason where one was not asked ([how claims are
 asked](claims.md)). Each seed of an offline claim has its own dataset. Datasets made here are easier than D4RL's or
@@ -80,7 +81,7 @@ def page() -> str:
 
 
 def _speed() -> dict[str, Any]:
-    """The record of the bench as a table, with the ratios that were aimed at."""
+    """The record of the bench as a table, with the target ratios."""
     record = _record("control_speed")
     rows = ["| units, batch, runs stacked | SB3 | isocost | over SB3 | aim | over plain torch |",
             "| --- | --- | --- | --- | --- | --- |"]

@@ -1,9 +1,9 @@
 """Filtered learning histories and imitation in context.
 Sources learn on two Bernoulli arms with uniform means: Thompson sampling, or a confused learner that credits the wrong
 arm in half of its rounds. Algorithm distillation is a table, the exact minimiser of the imitation loss: the share of
-each action after the same counts of wins and losses, in 20,000 histories of 20 rounds. LHF draws as many with
-replacement, in proportion to U between its least and greatest: reward of the last quarter minus that of the first,
-minus the deviation between quarters. Each table acts in 20,000 new problems. Differences of regret are shares of
+each action after the same counts of wins and losses, in 20,000 histories of 20 rounds. LHF samples as many with
+replacement, in proportion to U, scaled to [0, 1]: reward of the last quarter minus that of the first, minus the
+standard deviation between quarters. Each table acts in 20,000 new problems. Differences of regret are shares of
 Thompson's.
 """
 

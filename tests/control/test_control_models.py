@@ -62,8 +62,8 @@ def test_a_walk_goes_by_its_policy_and_one_of_its_steps_is_a_row():
     assert found.observation[0, :, 0].tolist() == [0, 11, 22] and found.following[0, :, 0].tolist() == [1, 12, 23]
     assert found.reward[0].tolist() == [0, 11, 22] and found.action[0, :, 0].tolist() == [1, 1, 1]
     assert found.discount[0].tolist() == [0.5] * 3
-    was = model.drawn(found)
-    assert was.following[0, :, 0].tolist() == [100, 110, 120] and model.drawn(was).reward is was.reward
+    was = model.replayed(found)
+    assert was.following[0, :, 0].tolist() == [100, 110, 120] and model.replayed(was).reward is was.reward
 
 
 def test_a_walk_ends_where_its_model_says_and_begins_again_at_another_state():
@@ -482,7 +482,7 @@ def test_the_model_learns_what_follows(name):
     assert run.updates == 200
     s, a, _, s2, *_ = (x[None] for x in loop.replay.view([0]).split(rows))
     with torch.no_grad():
-        after = model.told(Params(loop.networks, loop.weights), s, a)[0].mean(1)
+        after = model.predicted(Params(loop.networks, loop.weights), s, a)[0].mean(1)
     assert ((after - s2) ** 2).mean() < 0.1 * ((s - s2) ** 2).mean()
 
 
@@ -521,4 +521,4 @@ def test_neubay_is_redq_on_its_walks():
     assert (agent.target(batch, Params(loop.networks, loop.weights, frozenset({"model"})), slow, luck) == 0).all()
     found = agent.losses(batch, batch.reward, p, luck)
     assert (found["critic"] == neubay.redq.losses(batch, batch.reward, p, luck)["critic"]).all()
-    assert (found["model"] == model.fitted(p, model.drawn(batch))).all()
+    assert (found["model"] == model.fitted(p, model.replayed(batch))).all()

@@ -41,7 +41,7 @@ class TestQuad2d:
         assert path[-1][0] == pytest.approx([0.0] * 6 + [9.81 / 2] * 2)
 
     def test_one_step_by_hand(self):
-        """Motors at 4 and 5 are told 8 and 1: they give 5 and 4. Tilted by 0.3 at 1 m/s up."""
+        """Thrusts are 4 and 5, commanded 8 and 1, so they become 5 and 4. The tilt is 0.3 rad, the climb 1 m/s."""
         ((state, reward, ended),) = played(open_task("quad2d"), [[8.0, 1.0]], [0.5, -0.5, 0.3, 0, 1, 0.2, 4, 5])
         dx, dz, turn = -0.04 * 9 * np.sin(0.3), 1 + 0.04 * (9 * np.cos(0.3) - 9.81), 0.2 - 0.04 * 5
         by_hand = [0.5 + 0.04 * dx, -0.5 + 0.04 * dz, 0.3 + 0.04 * turn, dx, dz, turn, 5, 4]
@@ -143,7 +143,7 @@ class TestBpp:
         assert inputs == {"keys": 23, "whole": 163, "last": 7}
         with pytest.raises(UserError, match="kept is 'all': expected keys, whole, last"):
             bpp.networks(space, made, kept="all")
-        with pytest.raises(UserError, match="no frames: take rooms"):
+        with pytest.raises(UserError, match="not frames: take rooms"):
             methods.refuse_unfit(made, open_task("reach"))
 
     @pytest.mark.slow

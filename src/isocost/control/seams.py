@@ -52,13 +52,12 @@ class Prepare(Protocol):
     with the weights that acted, and without gradient."""
     def __call__(self, replay: Replay, params: Params) -> Tensor: ...
 class Imagine(Protocol):
-    """The batch with transitions of a learned model in place of rows that were drawn: as many rows, without gradient.
-    """
+    """The batch with transitions of a learned model in place of replayed rows: as many rows, without gradient."""
     def __call__(self, batch: Transitions, params: Params, luck: Luck) -> Transitions: ...
 
 
 def as_drawn(batch: Transitions, params: Params, luck: Luck) -> Transitions:
-    """The batch as it was drawn."""
+    """The batch, unchanged."""
     return batch
 
 
@@ -133,6 +132,6 @@ class OnPolicy(Agent):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBased(Agent):
-    """An agent whose batch is changed by what a learned model makes, before its target is computed."""
+    """An agent that replaces rows of its batch by transitions of a learned model, before the target is computed."""
 
     imagine: Imagine = as_drawn

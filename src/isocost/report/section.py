@@ -13,11 +13,7 @@ from isocost.report.records import Data, ReportRecords, law_of
 from isocost.screen.display import Row, Table
 
 UNREADABLE = (UserError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-TRAINS = {  # steps that sample or train, and why a study of a trainer's runs has nothing of them: imported, driven
-    "isocost profile": ("their logs do not contain this", "its log does not contain this"),
-    "isocost pilot": ("their logs do not contain this", "its log does not contain this"),
-    "isocost train --plan": ("the next run is for your own trainer, and its forecast is the plan's", ""),
-}
+MEASURES = ("isocost profile", "isocost pilot")     # steps that a study of another trainer's runs does not make
 
 
 @dataclass(frozen=True)
@@ -31,10 +27,10 @@ class Section:
 
 def empty(study: ReportRecords, what: str, step: str) -> Safe:
     """The text of an empty section: what is missing, and the step that makes it, if isocost can run that step."""
-    whose = "The runs are of your trainer" if study.driven else "The runs were imported"
-    why = TRAINS.get(step, ("", ""))[study.driven] if study.imported else ""
-    if why:
-        return tag("p", f"{what} {whose}: {why}.", cls="empty")
+    if study.imported and step in MEASURES:
+        why = ("The runs are of your trainer: its log does not contain this." if study.driven else
+               "The runs were imported: their logs do not contain this.")
+        return tag("p", f"{what} {why}", cls="empty")
     return tag("p", f"{what} To fill this section, run ", tag("code", step), ".", cls="empty")
 
 

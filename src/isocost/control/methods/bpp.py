@@ -63,7 +63,7 @@ def networks(space: Space, agent: Agent, *, kept: str = "keys", delay: int = 0) 
     and for a task without frames."""
     read_of = {"keys": MANY + 1, "whole": space.frames, "last": 1}
     if not space.frames or kept not in read_of:
-        raise UserError("the observations of this task are no frames: take rooms" if kept in read_of else
+        raise UserError("the observations of this task are not frames: take rooms" if kept in read_of else
                         f"networks.kept is {kept!r}: expected {', '.join(read_of)}")
     each = space.observation // space.frames
     return {"actor": FrameReader(read_of[kept] * each + space.actions + 1, space.actions, agent.width, agent.depth,

@@ -1,11 +1,11 @@
-"""NEUBAY: long walks, each in one member of an ensemble as a draw of its posterior, without a penalty for doubt.
+"""NEUBAY: long rollouts, each in one model of an ensemble as a posterior sample, without a penalty for uncertainty.
 
-    a walk stays with its member, and ends behind the step at which √ mean_d var_k ŝ'_k is above all of the data's
-    y = r + γ (min_{k ∈ M} Q'_k(s', a') − α log π(a'|s')),  M: 2 of 10, also behind such an end        L_π as in REDQ
+    a rollout uses one model, and ends after the step at which √ mean_d var_k ŝ'_k is above all of the data's
+    y = r + γ (min_{k ∈ M} Q'_k(s', a') − α log π(a'|s')),  M: 2 of 10, also after such an end        L_π as in REDQ
 
-arXiv:2512.04341. Left out: the recurrent agent, which finds out from the walk so far in which member it is; the policy
-here sees the state alone (the paper's Markov agent). The data's doubt is that of this update's batch, not of the whole
-set. 10 members for the paper's 100, walks of 32 steps for several hundred.
+arXiv:2512.04341. Left out: the recurrent agent, which infers its model from the rollout so far; the policy here sees
+the state alone (the paper's Markov agent). The data's uncertainty is that of this update's batch, not of the whole set.
+10 models for the paper's 100, rollouts of 32 steps for several hundred.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from isocost.control.types import Space
 from isocost.found import Card
 from isocost.traits import bounds
 
-CARD = Card("NEUBAY", "2512.04341", 2025, "redq", "Long walks in draws of a model need no penalty for its doubt.")
+CARD = Card("NEUBAY", "2512.04341", 2025, "redq", "Long rollouts of sampled models need no penalty for uncertainty.")
 
 
 @bounds(models="[1, inf)")

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -37,18 +38,18 @@ EULER, BINS, NARROWEST, WIDEST = 5, 32, -4.0, 0.0       # steps of a flow; bins 
 
 
 @dataclass(frozen=True)
-class TaughtPolicy(Mlp):
+class TaughtPolicy(Mlp, ABC):
     """A policy whose actions are `numbers` numbers in [-1, 1]."""
 
     numbers: int = 1
 
+    @abstractmethod
     def act(self, params: Params, seen: Tensor, noise: Tensor) -> Tensor:
         """Actions for observations, (S, B, O), from standard normal noise, (S, B, A): (S, B, A)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def taught(self, params: Params, seen: Tensor, action: Tensor, luck: Luck) -> Tensor:
         """The loss of imitating these actions, (S, B, A), as this kind of policy is trained: (S,)."""
-        raise NotImplementedError
 
 
 def policy_of(params: Params) -> TaughtPolicy:

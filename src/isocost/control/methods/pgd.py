@@ -1,4 +1,4 @@
-"""Policy-guided diffusion: a flow of whole pieces of trajectories makes the transitions, drawn to the policy's actions.
+"""Policy-guided diffusion: a flow of trajectory pieces generates transitions, guided towards the policy's actions.
 
     x = the flow from noise to a piece τ = (s, a, r, end) × L, by N steps;  before each step i < N − 1, of its actions:
     a ← a + λ_i g / |g|,  g = ∇_a log N(a; μ(s), 1) = μ(s) − a,  λ_i = λ ((1 − i/N) + 0.3 sin(π (i + 1)/N))
@@ -32,7 +32,7 @@ from isocost.found import Card
 from isocost.recipe import knobs
 from isocost.traits import bounds
 
-CARD = Card("PGD", "2404.06356", 2024, "iql", "Pieces drawn to the policy are better training data than the set's.")
+CARD = Card("PGD", "2404.06356", 2024, "iql", "Pieces guided to the policy are better training data than the set's.")
 
 
 def networks(space: Space, agent: Agent, *, steps: int = 4) -> Mapping[str, Network]:
@@ -76,7 +76,7 @@ def towards(action: Tensor, wanted: Tensor) -> Tensor:
 def imagined(
     batch: Transitions, params: Params, luck: Luck, *, gamma: float = 0.99, guidance: float = 0.3, flow_steps: int = 10
 ) -> Transitions:
-    """A step of each guided piece; the batch as drawn while the flow alone is trained. `guidance` is λ."""
+    """A step of each guided piece; the batch unchanged while the flow alone is trained. `guidance` is λ."""
     if "critic" not in params.due:
         return batch
     piece, mean, spread = (batch.others[k] for k in ("piece", "mean", "spread"))
@@ -84,10 +84,10 @@ def imagined(
     x, none = luck.normal("piece", *piece.shape[1:]), batch.observation[..., :0]
     for i in range(flow_steps):
         if guidance and i < flow_steps - 1:
-            told = x * spread + mean
-            wanted = torch.tanh(params("actor", told[..., :o].flatten(1, 2))[:, 0]).unflatten(1, (rows, length))
+            raw = x * spread + mean
+            wanted = torch.tanh(params("actor", raw[..., :o].flatten(1, 2))[:, 0]).unflatten(1, (rows, length))
             size = guidance * ((1 - i / flow_steps) + 0.3 * math.sin(math.pi * (i + 1) / flow_steps))
-            x = torch.cat((x[..., :o], x[..., o : o + a] + size * towards(told[..., o : o + a], wanted),
+            x = torch.cat((x[..., :o], x[..., o : o + a] + size * towards(raw[..., o : o + a], wanted),
                            x[..., o + a :]), -1)
         time = torch.full_like(batch.reward[..., None], i / flow_steps)
         x = x + params("model", none, x.flatten(2), time)[:, 0].unflatten(-1, x.shape[2:]) / flow_steps
@@ -100,7 +100,7 @@ def imagined(
 
 
 def of_pieces(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> dict[str, Tensor]:
-    """The flow's, on the pieces that were drawn."""
+    """The flow's loss, (S,), on the replayed pieces."""
     return {"model": flow.cloned(params, "model", batch.observation[..., :0], batch.others["piece"].flatten(2), luck)}
 
 

@@ -1,11 +1,12 @@
-"""RAVL: on short walks in a learned model, the least of ten diverse critics stands in for states without a target.
+"""RAVL: on short rollouts of a learned model, the least of ten diverse critics bounds states without a target.
 
     y = r + γ (min_k Q'_k(s', a') − α log π(a'|s')),  min over all K = 10        L_π = mean (α log π − min_k Q_k)
     L_Q = Σ_k mean (Q_k(s, a) − y)² + η/(K − 1) mean Σ_{i≠j} cos(∇_a Q_i, ∇_a Q_j)
 
-Sims et al. 2024, arXiv:2402.12527; diversity is EDAC's, arXiv:2110.01548. A walk of h steps ends in states that are
-followed by nothing: no update makes their values true, even if the model is. Left out: a Gaussian model and its choice
-of members, three hidden layers, a buffer of older walks (each update makes its own), a smaller rate for α.
+Sims et al. 2024, arXiv:2402.12527; diversity is EDAC's, arXiv:2110.01548. A rollout of h steps ends in
+states that never get a target: no update corrects their values, even if the model is exact. Left out: a Gaussian model
+and its choice of members, three hidden layers, a buffer of older rollouts (each update makes its own), a smaller rate
+for α.
 """
 
 from __future__ import annotations

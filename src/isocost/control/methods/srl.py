@@ -1,4 +1,4 @@
-"""SRL: the actor names J actions at once; each is judged in the state that a learned model expects it to be taken in.
+"""SRL: the actor outputs J actions at once; each is evaluated in the state that a learned model predicts for it.
 
     (a_0 .. a_{J−1}) ~ π(s_0),  ŝ_0 = s_0,  ŝ_{i+1} = f(ŝ_i, a_i) without gradient
     L_π = mean (1/J) Σ_i (α log π(a_i|s_0) − min_k Q_k(ŝ_i, a_i))       Q: SAC's, of steps, with a' = a_0 of s'
@@ -27,7 +27,7 @@ from isocost.control.types import Space, Transitions
 from isocost.errors import UserError
 from isocost.found import Card
 
-CARD = Card("SRL", "2410.08979", 2024, "sac", "A sequence named at once acts better than one action that is repeated.")
+CARD = Card("SRL", "2410.08979", 2024, "sac", "A sequence of actions acts better than one action that is repeated.")
 
 
 def networks(space: Space, agent: Agent, *, repeats: bool = False) -> Mapping[str, Network]:
@@ -48,7 +48,7 @@ def parts(params: Params, observation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sequence(params: Params, seen: Tensor, size: int, steps: int = -1) -> tuple[Tensor, Tensor]:
-    """Means and log sds of the actions that are named in a state: (S, B, J, A) each; one is for all `steps`."""
+    """Means and log sds of the actions from a state: (S, B, J, A) each; a single one is used in all `steps`."""
     made = params("actor", seen)[:, 0].unflatten(-1, (-1, 2 * size)).expand(-1, -1, steps, -1)
     mean, spread = made.chunk(2, -1)
     return mean, spread
@@ -81,7 +81,7 @@ def losses(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> di
         worth = worth + params.fixed("critic", at, action[:, :, i])[..., 0].amin(1) / steps
         if i < steps - 1:
             with torch.no_grad():
-                at = model.told(params, at, action[:, :, i])[0][:, 0]
+                at = model.predicted(params, at, action[:, :, i])[0][:, 0]
     critic = (params("critic", batch.observation, batch.action)[..., 0] - target[:, None]) ** 2
     return {
         "critic": critic.mean(-1).sum(1), "model": model.fitted(params, batch),

@@ -3,9 +3,9 @@
     L_f = Σ_k mean (Σ_d (∂V/∂s'_d)² (ŝ'_kd − s'_d)² + (r̂_k − r)² + CE(c_k, goes on))
     V(s) = mean_k Q_k(s, π(s)),  its slope at the next state that was seen, shortened to the 0.95 quantile of the batch
 
-Voelcker et al. 2022, arXiv:2204.01464, in MBPO, arXiv:1906.08253: SAC on walks of the model, beside rows of the replay.
+Voelcker et al. 2022, arXiv:2204.01464, in MBPO, arXiv:1906.08253: SAC on rollouts of the model and rows of the replay.
 The model is trained in the same updates as the critics. Left out: a Gaussian model and its choice of members, stretches
-of training on held-out data, and walks that grow longer. The paper makes 20 updates per sample.
+of training on held-out data, and rollouts that grow longer. The paper makes 20 updates per sample.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def losses(
     batch: Transitions, target: Tensor, params: Params, luck: Luck, *, quantile: float = 0.95, valued: float = 1.0,
     plain: float = 0.0
 ) -> dict[str, Tensor]:
-    """SAC's, and the model's on the rows that were drawn, whose error is `valued` by slopes and `plain` by 1."""
-    seen = model.drawn(batch)
+    """SAC's, and the model's on the replayed rows, with weights `valued` (∂V/∂s')² + `plain`."""
+    seen = model.replayed(batch)
     weights = plain + (valued * slopes(params, seen, quantile)[:, None] ** 2 if valued else 0.0)
     return {**sac.losses(batch, target, params, luck), "model": model.fitted(params, seen, weights)}
 

@@ -28,6 +28,7 @@ class Pendulums:
     live: bool = False
     limit: int = 200
     bounds: tuple[ndarray, ndarray] = (np.array([-TORQUE]), np.array([TORQUE]))
+    contexts: int = 1
 
     @property
     def name(self) -> str:
@@ -48,6 +49,10 @@ class Pendulums:
 
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray:
         which = rng.integers(self.members)
+        return np.append(rng.uniform([-np.pi, -1.0], [np.pi, 1.0]), which)
+
+    def begin_in(self, context: ndarray, rng: np.random.Generator) -> ndarray:
+        which = min(int(context[0] * self.members), self.members - 1)
         return np.append(rng.uniform([-np.pi, -1.0], [np.pi, 1.0]), which)
 
     def observe(self, state: ndarray) -> ndarray:

@@ -1,4 +1,4 @@
-"""Held: the pendulum for an agent that decides every J steps, and names the J actions until its next decision then.
+"""Held: the pendulum for an agent that decides every J steps, and then gives the J actions until its next decision.
 
 An observation is what the pendulum shows now, what it showed at the last decision, and one-hot the steps since then:
 what an agent may act by is the second half, and a critic may read the first.

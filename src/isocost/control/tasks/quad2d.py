@@ -22,7 +22,7 @@ FARTHEST = np.array([1.5, 1.5, 0.5, 1.0, 1.0, 1.0])     # |x|, |z|, |θ|, and th
 
 @dataclass(frozen=True)
 class Quad2d:
-    """For agents under delay, and for teachers: a context is how far a start is from rest, of the farthest.
+    """For agents under delay, and for teachers: a context is a start's distance from rest, as a share of the largest.
 
     A state is (x, z, θ, x', z', θ', f₁, f₂).
     """

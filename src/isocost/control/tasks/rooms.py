@@ -1,7 +1,7 @@
-"""Rooms: a point in a hub looks for something in one of four rooms; which rooms it has seen, it must remember.
+"""Rooms: a point starts in a hub and searches four rooms for the right one; it has to remember those it has visited.
 
 The rooms are discs of radius 0.25 at the corners (±0.8, ±0.8). A step moves the point by at most 0.25 on each axis.
-In the right room the episode ends and pays 1; the others look the same from the hub after they were seen. An
+In the right room the episode ends and pays 1; a visit to another room leaves no trace in later frames. An
 observation is the frames so far, the newest last: 1, x, y, and 1 inside of a room. A policy with one frame sees no
 past; key frames are those at which the last number rises (BPP, arXiv:2602.15010).
 """

@@ -1,9 +1,9 @@
-"""Teachers, one file each: which task, or which start, the next episode of training has. They serve any agent that
-takes samples; evaluations keep the task's own starts.
+"""Teachers, one file each, choose the task or the start of each training episode, for any agent that takes samples.
+Evaluations keep the task's own starts.
 
 A teacher is `choose(past, rng, *, settings) -> Lesson`, a function of the episodes that the run has finished. A user's
 own file works the same, by its path. Settings follow a colon: `alp-gmm:every=20,fresh=0.3`. A context is P numbers in
-[0, 1], which name one of a task's episodes: a pendulum of a family, the cell of a start in a maze.
+[0, 1] that select an episode of a task: the pendulum of a family, the first cell in a maze.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from torch import Tensor
 
 from isocost.chance import Purpose, generator
 from isocost.control.tasks import random_return
-from isocost.control.tasks.family import Pendulums
-from isocost.control.tasks.maze import Maze, _home
 from isocost.control.types import Choosable, ControlTask
 from isocost.errors import UserError
 from isocost.found import FileKind
@@ -30,25 +28,25 @@ KIND = FileKind("isocost.control.teachers", "teacher", ("CARD", "choose"), "docs
 
 
 class Lesson(NamedTuple):
-    """An episode to begin: its state, (D,), the context that it is of, (P,), and after how many steps it is cut."""
+    """The next episode: its first state, (D,), its context, (P,), and the number of steps after which it is cut."""
 
     state: ndarray
     context: ndarray
     steps: int
 
 
-Choose = Callable[["Lessons", np.random.Generator], Lesson]     # the generator's address is the episode's
+Choose = Callable[["Lessons", np.random.Generator], Lesson]     # each episode has a generator of its own
 
 
 def contexts_of(task: ControlTask) -> int:
-    """P: numbers of a context; 0 for a task whose episodes cannot be chosen."""
-    return 1 if isinstance(task, Maze | Pendulums) else task.contexts if isinstance(task, Choosable) else 0
+    """P, the size of a context; 0 for a task whose episodes cannot be chosen."""
+    return task.contexts if isinstance(task, Choosable) else 0
 
 
 @dataclass
 class Lessons:
-    """The episodes of one run: those that ended, and those that its environments are in. Returns are on the task's
-    scale. `shown` are states of demonstrations, (T, D) each, whose steps the run is charged."""
+    """The episodes of one run: those that ended, and the current ones. Returns are scaled: 0 is that of random actions,
+    1 the task's reference. `shown` are states of demonstrations, (T, D) each, whose steps the run is charged."""
 
     choose: Choose
     task: ControlTask
@@ -57,7 +55,7 @@ class Lessons:
     shown: Sequence[ndarray] = ()
     contexts: ndarray = field(init=False)       # (N, P) of the episodes that ended, in the order of their ends
     returns: ndarray = field(init=False)        # (N,)
-    now: ndarray = field(init=False)            # (k, P + 2): context, return so far, steps after which it is cut
+    now: ndarray = field(init=False)            # (k, P + 2): context, return so far, limit in steps
     _folded: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,29 +64,22 @@ class Lessons:
         self.now = np.zeros((self.environments, wide + 2))
 
     def of(self, context: ndarray, rng: np.random.Generator) -> Lesson:
-        """An episode of a context, each of whose numbers is moved into [0, 1], cut at the task's limit."""
+        """An episode of a context, (P,), clipped to [0, 1], with the task's limit."""
         task, context = self.task, np.clip(context, 0.0, 1.0)
-        if isinstance(task, Maze):      # any cell but the last
-            state = _home(min(int(context[0] * (task.cells - 1)), task.cells - 2)) + rng.uniform(-0.25, 0.25, 2)
-        elif isinstance(task, Pendulums):
-            which = min(int(context[0] * task.members), task.members - 1)
-            state = np.append(rng.uniform([-np.pi, -1.0], [np.pi, 1.0]), which)
-        else:
-            assert isinstance(task, Choosable)
-            state = task.begin_in(context, rng)
-        return Lesson(state, context, task.limit)
+        assert isinstance(task, Choosable)
+        return Lesson(task.begin_in(context, rng), context, task.limit)
 
     def anywhere(self, rng: np.random.Generator) -> Lesson:
         """An episode of any context."""
         return self.of(rng.random(contexts_of(self.task)), rng)
 
-    def draws(self, count: int) -> np.random.Generator:
-        """For what is computed after so many episodes: the same numbers whenever it is computed."""
+    def rng_after(self, count: int) -> np.random.Generator:
+        """The generator for a computation after `count` episodes: the same numbers whenever it is made."""
         return generator(self.seed, Purpose.CHOOSE, count)
 
     def folded(self, name: str, start: Callable[[], Any], add: Callable[[Any, int], Any]) -> Any:
-        """`start()`, then `add(found, i)` for each episode that ended, once and in order: what a teacher remembers. A
-        resumed run folds all of its episodes again, so nothing of it is saved."""
+        """A teacher's memory: `start()`, then `add(found, i)` for each episode that ended, once and in order. A resumed
+        run folds all of its episodes again, so the memory is not saved."""
         at, found = self._folded[name] if name in self._folded else (0, start())
         for i in range(at, len(self.returns)):
             found = add(found, i)
@@ -121,9 +112,9 @@ class Lessons:
 
 def teacher(spec: str) -> Choose:
     """A teacher with its settings. Raises UserError for an unknown one, and for settings that it does not take."""
-    name, _, told = spec.partition(":")
+    name, _, settings = spec.partition(":")
     found: Choose = KIND.load(name).choose
-    for text in filter(None, told.split(",")):
+    for text in filter(None, settings.split(",")):
         key, _, value = text.partition("=")
         try:
             found = with_setting(found, key, value, name)
@@ -133,7 +124,7 @@ def teacher(spec: str) -> Choose:
 
 
 def lessons(spec: str, task: ControlTask, seed: int, environments: int = 1) -> Lessons:
-    """What a teacher does in one run. Raises UserError as `teacher`, and for a task whose episodes it cannot choose."""
+    """The lessons of one run. Raises UserError as `teacher`, and for a task whose episodes it cannot choose."""
     chosen, module = teacher(spec), KIND.load(spec.partition(":")[0])
     shown = module.shown(task, seed, knobs(chosen)["demonstrations"]) if hasattr(module, "shown") else ()
     if not shown and not contexts_of(task):

@@ -34,7 +34,7 @@ class Mixture(NamedTuple):
 
 
 def mixed(points: ndarray, count: int, rng: np.random.Generator) -> Mixture:
-    """`count` Gaussians for points (N, D) by EM, begun at as many of the points."""
+    """`count` Gaussians fitted to points (N, D) by EM, with means that start at as many of the points."""
     wide = points.shape[1]
     start = points[rng.choice(len(points), count, replace=False)]
     share, before = np.eye(count)[((points[:, None] - start) ** 2).sum(-1).argmin(-1)], -np.inf
@@ -55,23 +55,24 @@ def mixed(points: ndarray, count: int, rng: np.random.Generator) -> Mixture:
 
 
 def in_proportion(worth: ndarray, rng: np.random.Generator) -> int:
-    """An index with a chance in proportion to its worth, (K,), none below 0; any of them if all are worth nothing."""
+    """An index with probability in proportion to `worth`, (K,), at least 0; uniform if all are 0."""
     total = worth.sum()
     return int(rng.choice(len(worth), p=worth / total if total > 0 else None))
 
 
 def by_mixture(
-    past: Lessons, rng: np.random.Generator, every: int, fresh: float, told: Callable[[range], ndarray],
+    past: Lessons, rng: np.random.Generator, every: int, fresh: float, extra: Callable[[range], ndarray],
     worth: Callable[[Mixture], ndarray],
 ) -> Lesson:
-    """A task of a Gaussian that is drawn by its worth, (K,), from the mixture of the last `every` episodes; until there
-    is one, and with chance `fresh`, any task. `told` is what a point has besides the task: (E, D − P)."""
+    """A task sampled from one Gaussian of the mixture of the last `every` episodes, chosen in proportion to `worth`,
+    (K,); any task before the first mixture, and with probability `fresh`. `extra` gives the coordinates of a point
+    besides the task, (E, D − P)."""
     def added(found: Mixture | None, i: int) -> Mixture | None:
         if (i + 1) % every:
             return found
-        last, draws = range(i + 1 - every, i + 1), past.draws(i + 1)
-        points = np.column_stack((past.contexts[last], told(last)))
-        return min((mixed(points, k, draws) for k in COUNTS if k <= every), key=lambda m: m.aic)
+        last, rng_then = range(i + 1 - every, i + 1), past.rng_after(i + 1)
+        points = np.column_stack((past.contexts[last], extra(last)))
+        return min((mixed(points, k, rng_then) for k in COUNTS if k <= every), key=lambda m: m.aic)
 
     mixture = past.folded("mixture", lambda: None, added)
     if mixture is None or rng.random() < fresh:
@@ -82,7 +83,7 @@ def by_mixture(
 
 
 def progress(past: Lessons, i: int) -> float:
-    """alp of episode i: how far its return is from that of the nearest task before it; the latest of equals."""
+    """alp of episode i: the distance of its return from that of the nearest earlier task, the latest in a tie."""
     if i < FIRST:
         return 0.0
     back = ((past.contexts[i - 1 :: -1] - past.contexts[i]) ** 2).sum(-1).argmin()
@@ -91,6 +92,6 @@ def progress(past: Lessons, i: int) -> float:
 
 @bounds(every="[2, inf)", fresh="[0, 1]")
 def choose(past: Lessons, rng: np.random.Generator, *, every: int = 250, fresh: float = 0.2) -> Lesson:
-    """A task by its learning progress."""
+    """A task by its absolute learning progress. `every` is E, `fresh` is ε."""
     return by_mixture(past, rng, every, fresh, lambda last: np.array([progress(past, i) for i in last]),
                       lambda m: m.means[:, -1])

@@ -20,7 +20,7 @@ CARD = Card("Covar-GMM", "2103.09815", 2021, "alp-gmm", "Tasks whose returns ris
 
 @bounds(every="[2, inf)", fresh="[0, 1]")
 def choose(past: Lessons, rng: np.random.Generator, *, every: int = 250, fresh: float = 0.2) -> Lesson:
-    """A task by the covariance of time and return."""
+    """A task by the covariance of time and return. `every` is E, `fresh` is ε."""
     return by_mixture(past, rng, every, fresh,
                       lambda last: np.column_stack((np.arange(every) / every, past.returns[last])),
                       lambda m: np.maximum(m.covariances[:, -2, -1], 0.0))

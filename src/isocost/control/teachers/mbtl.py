@@ -39,7 +39,7 @@ def predicted(x: ndarray, y: ndarray, at: ndarray) -> tuple[ndarray, ndarray]:
 
 
 def following(y: ndarray, taken: list[int], tasks: ndarray, slope: float, beta: float) -> int:
-    """The next source, a number of `tasks`, (M,), from the returns y (k,) of those taken."""
+    """The index in `tasks`, (M,), of the next source, from the returns y, (k,), of those taken."""
     mean, sd = predicted(tasks[taken], y, tasks)
     gaps = slope * np.abs(tasks[:, None] - tasks)
     known = (y[:, None] - gaps[taken]).max(0)
@@ -53,8 +53,8 @@ def choose(
     past: Lessons, rng: np.random.Generator, *, every: int = 20, most: int = 5, grid: int = 25, slope: float = 1.0,
     beta: float = 1.0
 ) -> Lesson:
-    """The newest source for `every` episodes; after `most` sources, any of them. Sources are of `grid` even tasks;
-    `slope` is c, in returns on the task's scale. Raises UserError where there are fewer tasks than sources."""
+    """The newest source for `every` episodes; after `most` sources, any of them. Sources are `grid` evenly spaced
+    tasks; `slope` is c, in scaled returns; `beta` is β. Raises UserError if there are fewer tasks than sources."""
     if grid < most:
         raise UserError(f"mbtl cannot choose {most} sources of {grid} tasks: write mbtl:most={grid}")
     tasks = (np.arange(grid) + 0.5) / grid

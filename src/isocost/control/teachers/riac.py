@@ -1,4 +1,4 @@
-"""RIAC: regions of tasks, split where learning progress differs most, and drawn by their learning progress.
+"""RIAC: regions of tasks, split where learning progress differs most, and sampled by their learning progress.
 
     alp of a region: |mean r of the older half − mean r of the newer half| of its last M episodes
     a leaf of more than M is split where n₁ n₂ |alp₁ − alp₂| is greatest, of 50 random cuts that leave each side at
@@ -28,7 +28,7 @@ WORST, ANY = 0.1, 0.3       # chances, added up
 
 @dataclass
 class Region:
-    """A box of tasks, [low, high), and its last episodes, by their numbers."""
+    """A box of tasks, [low, high), (P,) each, and the numbers of its last episodes."""
 
     low: ndarray
     high: ndarray
@@ -63,14 +63,14 @@ def split(region: Region, past: Lessons, most: int, rng: np.random.Generator) ->
 
 @bounds(most="[4, inf)")
 def choose(past: Lessons, rng: np.random.Generator, *, most: int = 200) -> Lesson:
-    """A task of a region. `most`: M, episodes that a region holds."""
+    """A task of a region. `most` is M, the episodes that a region holds."""
     def added(regions: list[Region], i: int) -> list[Region]:
         new, c = list[Region](), past.contexts[i]
         for region in regions:
             if (c >= region.low).all() and ((c < region.high) | (region.high == 1)).all():
                 region.held = [*region.held, i][-most - 1 :]
                 if region.leaf and len(region.held) > most:
-                    new = split(region, past, most, past.draws(i + 1))
+                    new = split(region, past, most, past.rng_after(i + 1))
                     region.leaf, region.held = not new, region.held[0 if new else most // DROPPED :]
         return [*regions, *new]
 

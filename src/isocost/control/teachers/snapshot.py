@@ -1,4 +1,4 @@
-"""Snapshot starts: early episodes begin in states of demonstrations, one of each kind as often as of another.
+"""Snapshot starts: early episodes begin in states of demonstrations, each kind equally often.
 
     with chance p, in the first E episodes: a cluster by k-means over the states of demonstrations, one of its states,
     cut after h steps (the value goes on); else the task's own start, and its time limit
@@ -21,7 +21,7 @@ from isocost.found import Card
 from isocost.traits import bounds
 
 CARD = Card("Snapshot starts", "2403.00673", 2024, "uniform", "Starts along demonstrations spread a reward faster.")
-SCRIPT, KINDS, LLOYD = "navigate", 8, 20    # who demonstrates; k, and rounds, of k-means
+SCRIPT, KINDS, LLOYD = "navigate", 8, 20    # the script that demonstrates; k and iterations of k-means
 
 
 def shown(task: ControlTask, seed: int, demonstrations: int) -> list[ndarray]:
@@ -62,5 +62,5 @@ def choose(
     if len(past.returns) >= episodes or rng.random() >= share:
         return Lesson(past.task.begin(rng, ("train", past.seed, 0)), none, past.task.limit)
     states = np.concatenate([x[:-1] for x in past.shown])       # the last state ended its episode
-    at = past.folded("clusters", lambda: clusters(states, past.draws(0)), lambda found, i: found)
+    at = past.folded("clusters", lambda: clusters(states, past.rng_after(0)), lambda found, i: found)
     return Lesson(states[rng.choice(np.flatnonzero(at == rng.choice(np.unique(at))))], none, steps)

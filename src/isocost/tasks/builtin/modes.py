@@ -15,7 +15,7 @@ from isocost.errors import UserError
 from isocost.options import NamedOptions
 from isocost.types import Message, Problem
 
-REGIONS, AWAY, RADIUS = 4, sqrt(2), 0.3     # the regions' centres are at (±1, ±1)
+AWAY, RADIUS = sqrt(2), 0.3     # the centres of the four regions are at (±1, ±1)
 STATES = 11         # of a policy that denoises: the noise it begins with, and ten steps
 FINE = 10           # directions are in tenths of a degree
 WIDTH = 10          # degrees to either side of a region's centre
@@ -54,7 +54,7 @@ def point(text: str) -> tuple[float, float]:
     try:
         x, y = map(float, text.split())
     except ValueError:
-        raise UserError(f"{text!r} is no point: give two numbers with a space between them") from None
+        raise UserError(f"{text!r} is not a point: give two numbers with a space between them") from None
     return x, y
 
 

@@ -16,7 +16,7 @@ from isocost.types import Place
 class PassEngine:
     """The base of an engine whose policy is a module in double precision.
 
-    Rows of one pass differ from the same rows in company by less than what is rounded away when they are recorded.
+    Other rows of a pass change a row's results by less than the rounding of the record.
     """
 
     def __init__(self, policy: nn.Module, meter: Meter):

@@ -71,7 +71,7 @@ class PlaneText:
             angle = radians(float(text))
             return tokens_of(np.array([[cos(angle), sin(angle)]])).tolist()
         except ValueError:
-            raise UserError(f"{text!r} is no direction: give degrees, such as 45.0") from None
+            raise UserError(f"{text!r} is not a direction: give degrees, such as 45.0") from None
 
     def encode(self, text: str) -> list[int]:
         """Nothing for no text. Raises UserError for any other, because a path is not known from its last point."""

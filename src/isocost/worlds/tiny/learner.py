@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 
@@ -46,7 +47,7 @@ class TableAdam:
                 own[k].copy_(state[f"{i}.{k}"])
 
 
-class ModuleLearner:
+class ModuleLearner(ABC):
     """`isocost.world.Learner` of a small module: Adam, `micro` rows at a time; None: the whole batch at once."""
 
     can, vocabulary = LEARNER, 0
@@ -57,12 +58,12 @@ class ModuleLearner:
         self.parameters = self.learned = sum(p.numel() for p in policy.parameters())
         self.adam = TableAdam(policy.parameters())
 
+    @abstractmethod
     def forward(self, batch: Batch) -> Forward:
         """See `isocost.world.Learner`."""
-        raise NotImplementedError
 
     def passed(self, batch: Batch) -> int:
-        """How many tokens a forward pass computes, as they are charged."""
+        """The tokens that a forward pass computes and is charged for."""
         return int(batch.length.sum())
 
     @torch.no_grad()
