@@ -79,7 +79,7 @@ class Tempo:
 
 @runtime_checkable
 class Choosable(Protocol):
-    """A task whose training episodes a teacher can choose."""
+    """A task whose episodes a teacher can choose, besides the mazes and families that teachers know themselves."""
 
     @property
     def contexts(self) -> int: ...      # P: numbers in [0, 1] that name an episode

@@ -1,4 +1,4 @@
-"""Family: K pendulums of lengths 0.8 to 1.2; each episode plays one of them, which the observation names.
+"""Family: K pendulums of lengths 0.8 to 1.2; an episode is of one of them, which the observation names.
 
 The equations are those of `pendulum`, with θ'' = 3 g / (2 l) sin θ + 3 u / (m l²) and m = 1. The last K numbers of an
 observation are 1 for the pendulum that is played, and 0.
@@ -16,19 +16,18 @@ from isocost.control.tasks.pendulum import FASTEST, GRAVITY, STEP, TORQUE
 from isocost.control.types import Space
 
 SHORTEST, LONGEST = 0.8, 1.2
-# mean returns of value iteration on a grid, by length in m: experiments/control/references.py
+# returns of value iteration on a grid, by length: experiments/control/references.py
 BEST = {0.8: -114.63, 0.9: -128.76, 1.0: -144.35, 1.1: -158.31, 1.2: -168.68}
 
 
 @dataclass(frozen=True)
 class Pendulums:
-    """For agents that learn several tasks. A state is (θ in rad, θ' in rad/s, the pendulum's number)."""
+    """For one learner of several tasks. The state is (θ, θ', the number of the pendulum)."""
 
     members: int = 4
     live: bool = False
     limit: int = 200
     bounds: tuple[ndarray, ndarray] = (np.array([-TORQUE]), np.array([TORQUE]))
-    contexts: int = 1
 
     @property
     def name(self) -> str:
@@ -44,15 +43,11 @@ class Pendulums:
 
     @property
     def reference(self) -> float:
-        """The mean of the best returns of the pendulums, interpolated between the lengths that were solved."""
+        """The mean over the pendulums, between the lengths that were solved."""
         return float(np.interp(self.lengths, list(BEST), list(BEST.values())).mean())
 
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray:
         which = rng.integers(self.members)
-        return np.append(rng.uniform([-np.pi, -1.0], [np.pi, 1.0]), which)
-
-    def begin_in(self, context: ndarray, rng: np.random.Generator) -> ndarray:
-        which = min(int(context[0] * self.members), self.members - 1)
         return np.append(rng.uniform([-np.pi, -1.0], [np.pi, 1.0]), which)
 
     def observe(self, state: ndarray) -> ndarray:

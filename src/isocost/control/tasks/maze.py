@@ -39,7 +39,6 @@ class Maze:
     space: Space = Space(2, 2)
     live: bool = False
     bounds: tuple[ndarray, ndarray] = (np.full(2, -1.0), np.full(2, 1.0))
-    contexts: int = 1
 
     @property
     def name(self) -> str:
@@ -65,10 +64,6 @@ class Maze:
 
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray:
         return _home(0) + rng.uniform(-0.25, 0.25, 2)
-
-    def begin_in(self, context: ndarray, rng: np.random.Generator) -> ndarray:
-        """In any cell but the last."""
-        return _home(min(int(context[0] * (self.cells - 1)), self.cells - 2)) + rng.uniform(-0.25, 0.25, 2)
 
     def observe(self, state: ndarray) -> ndarray:
         return state / FOLD * 2 - 1

@@ -17,13 +17,13 @@ PLACES, PAID, NEAR, STRIDE = np.array([[0.8, 0.0], [-0.8, 0.0]]), np.array([1.0,
 
 @dataclass(frozen=True)
 class Reach:
-    """For policies with two modes: `navigate` goes to either place with equal chance. A state is the point (x, y)."""
+    """For policies with two modes: half of the demonstrations go to each place. The state is the point (x, y)."""
 
     name: str = "reach"
     space: Space = Space(2, 2)
     live: bool = False
     limit: int = 12
-    reference: float = 1.0          # of the right place, within 12 steps of every start
+    reference: float = 1.0          # the right place, which is in reach from every start
     bounds: tuple[ndarray, ndarray] = (np.full(2, -1.0), np.full(2, 1.0))
 
     def begin(self, rng: np.random.Generator, slot: tuple[str, int, int]) -> ndarray:

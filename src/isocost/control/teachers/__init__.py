@@ -19,6 +19,8 @@ from torch import Tensor
 
 from isocost.chance import Purpose, generator
 from isocost.control.tasks import random_return
+from isocost.control.tasks.family import Pendulums
+from isocost.control.tasks.maze import Maze, _home
 from isocost.control.types import Choosable, ControlTask
 from isocost.errors import UserError
 from isocost.found import FileKind
@@ -39,8 +41,12 @@ Choose = Callable[["Lessons", np.random.Generator], Lesson]     # each episode h
 
 
 def contexts_of(task: ControlTask) -> int:
-    """P, the size of a context; 0 for a task whose episodes cannot be chosen."""
-    return task.contexts if isinstance(task, Choosable) else 0
+    """P, the size of a context; 0 for a task whose episodes cannot be chosen.
+
+    Mazes and families are named here, not in their files: the text of a task's file is in the hash that its runs
+    continue by.
+    """
+    return 1 if isinstance(task, Maze | Pendulums) else task.contexts if isinstance(task, Choosable) else 0
 
 
 @dataclass
@@ -66,8 +72,15 @@ class Lessons:
     def of(self, context: ndarray, rng: np.random.Generator) -> Lesson:
         """An episode of a context, (P,), clipped to [0, 1], with the task's limit."""
         task, context = self.task, np.clip(context, 0.0, 1.0)
-        assert isinstance(task, Choosable)
-        return Lesson(task.begin_in(context, rng), context, task.limit)
+        if isinstance(task, Maze):      # any cell but the last
+            state = _home(min(int(context[0] * (task.cells - 1)), task.cells - 2)) + rng.uniform(-0.25, 0.25, 2)
+        elif isinstance(task, Pendulums):
+            which = min(int(context[0] * task.members), task.members - 1)
+            state = np.append(rng.uniform([-np.pi, -1.0], [np.pi, 1.0]), which)
+        else:
+            assert isinstance(task, Choosable)
+            state = task.begin_in(context, rng)
+        return Lesson(state, context, task.limit)
 
     def anywhere(self, rng: np.random.Generator) -> Lesson:
         """An episode of any context."""
