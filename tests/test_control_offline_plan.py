@@ -20,6 +20,7 @@ from isocost.planner.control.prescribe import Wish, prescribe_control, unidentif
 from isocost.runs.arm import Arm
 from isocost.steps.control import profile as profiles
 from isocost.steps.control import train as trains
+from isocost.steps.control.plan import priced_by
 from isocost.steps.kinds import audit, own_step, plan
 from isocost.steps.study import StudyRecord
 from logs_to_import import said
@@ -57,6 +58,11 @@ def test_the_cheapest_number_of_updates_on_the_set_is_that_of_the_truth():
     assert found.arrival.low < np.exp(TRUTH.mean(found.arm.but(sigma=found.arm["offline"] / 1000))) < found.arrival.high
     dear = law.cheapest(replace(PRICE, first=2.0))
     assert dear.value < best.value          # dearer updates on the set: fewer of them
+    late = [replace(planted(c.arm.but(offline=500), c.seed, 6000), arm=c.arm) if c.arm["offline"] == 2000 else c
+            for c in curves]
+    rivals = prescribe_control(late, Wish(PRICE, wanted=0.7)).rivals
+    assert {k: arm["offline"] for k, arm in rivals.items()} == {
+        "the pilot's best": 1000, "the most offline updates": 2000}
 
 
 def test_a_set_that_does_not_help_and_a_grid_that_ends_too_early_are_not_identified():
@@ -137,6 +143,8 @@ def test_a_study_of_updates_on_a_set_goes_from_plan_to_audit(study):
     pilot = plan(read(study), {"wanted": 0.7, "workers": 1})
     assert {r.arm["offline"] for r in pilot.pilot.runs} == set(GRID) and "125, 250, 500" in pilot.pilot.why
     assert "isocost pilot" in str(pilot.rows())
+    price = priced_by(read(study), {"update_cost": "0.25s"})[1]
+    assert (price.sample, price.update, price.first) == (0.5, 0.5, 0.75), "an update on the set has the cost, too"
     own_step(read(study), "pilot", {}, ())(read(study))
     assert "isocost fit" in str(plan(read(study), {}).rows())
     law = own_step(read(study), "fit", {}, ())(read(study))

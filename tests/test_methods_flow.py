@@ -137,6 +137,15 @@ def test_steps_are_charged_and_a_fork_pays_for_its_own():
     before = world.meter.of()
     world.learner.score(batch)
     assert (world.meter.of() - before).score == 20
+    taught = batch.but(advantage=batch.logp, weight=batch.mask.double())
+    for learn, updates in ((lambda: world.learner.update(taught, gdro.loss, lr=0.0), 1),
+                           (lambda: list(world.learner.gradients(taught, gdro.loss)), 0)):
+        before = world.meter.of()
+        learn()
+        cost = world.meter.of() - before
+        assert (cost.train, cost.updates, cost.score) == (20, updates, 0)
+    assert opened(learned_noise=True).world.learner.parameters == world.learner.parameters + sum(
+        x.numel() for x in flow.Field(1).parameters()), "the network of the noise is paid for in each pass"
     before = world.meter.of()
     world.critic.fit(batch, world.critic.values(batch) + 1, lr=0.0)      # of the first point, too
     cost = world.meter.of() - before

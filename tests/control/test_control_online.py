@@ -23,7 +23,7 @@ from isocost.control.types import Space, Transitions
 from isocost.errors import UserError
 from isocost.runs import driver
 from isocost.runs.arm import Arm
-from isocost.runs.control import ControlJob, agent_of, price, run_stack
+from isocost.runs.control import ControlJob, agent_of, price, run_stack, updates_of
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.stop_at import StopAt
 from isocost.steps.control.single import ControlOptions, _stop_at, train_control
@@ -147,6 +147,7 @@ def test_both_phases_are_billed_recorded_and_resumed_byte_for_byte(where, tmp_pa
     whole = [tmp_path / f"whole{s}" for s in (0, 1)]
     ends = run_stack([job(s, where) for s in (0, 1)], whole)
     assert [(e["samples"], e["updates"]) for e in ends] == [(60, 30 + 40), (60, 40 + 80)]
+    assert [updates_of(job(s, where)) for s in (0, 1)] == [70, 120]
     about, lines = read_json(whole[1] / "run.json"), read_lines(whole[1] / "metrics.jsonl")
     assert about["offline"]["updates"] == 40 and about["data"]["hash"] == made("pendulum").card["hash"]
     assert [(x["env_steps"], x["updates"]) for x in lines if "return" in x] == [(0, 0), (1, 40), (40, 80), (60, 120)]

@@ -2,12 +2,14 @@
 and continued, and is charged what it causes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from test_control_stack import left
 
+from isocost.control import data
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.methods import agent, tuned
 from isocost.control.tasks import open_task, random_return
@@ -250,6 +252,16 @@ def test_demonstrations_are_charged_and_a_snapshots_cut_is_no_end(tmp_path):
     loop.advance([run.now + 60])
     *_, ended, cut = loop.replay.split(loop.replay.rows[0, :60])
     assert not ended.any() and cut.nonzero()[:, 0].tolist() == list(range(4, 60, 5))
+
+
+def test_demonstrations_take_no_updates_on_the_set(tmp_path):
+    """Three updates on the set, fewer than the steps of the demonstrations: these and the samples are all there."""
+    task, path = open_task("maze:3"), tmp_path / "set.parquet"
+    data.write(data.make(task, {"navigate": 1.0}, 60, 0), task.space, path)
+    (job,) = jobs("snapshot", 0)
+    sets = {"tempo.warmup": "40", "losses.drawn": "2"}
+    (end,) = run_stack([replace(job, method="wsrl", data=str(path), offline_updates=3, sets=sets)], [tmp_path / "a"])
+    assert end["updates"] == 3 + 2 * (end["samples"] - 40) and end["bill"]["train"]["env_steps"] == 150
 
 
 @pytest.mark.parametrize(("spec", "task", "text"), [

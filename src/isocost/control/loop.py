@@ -64,8 +64,8 @@ class StackedRun:
 
     @property
     def now(self) -> int:
-        """Its progress: the updates on the set before its first sample, plus the environment steps it has paid."""
-        return self.env_steps + min(self.updates, self.first)
+        """Its progress: updates on the set; after these, all of them plus the environment steps it has paid."""
+        return self.updates if self.progress.before else self.first + self.env_steps
 
     @property
     def env_steps(self) -> int:
