@@ -136,7 +136,7 @@ def test_steps_are_charged_and_a_fork_pays_for_its_own():
     batch = batch_of(world, [trunk, leaf], [0, 1])
     before = world.meter.of()
     world.learner.score(batch)
-    assert (world.meter.of() - before).score == 20
+    assert (world.meter.of() - before).score == 22         # of each path ten steps and the first point
     taught = batch.but(advantage=batch.logp, weight=batch.mask.double())
     for learn, updates in ((lambda: world.learner.update(taught, gdro.loss, lr=0.0), 1),
                            (lambda: list(world.learner.gradients(taught, gdro.loss)), 0)):
