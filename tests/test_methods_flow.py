@@ -143,7 +143,7 @@ def test_steps_are_charged_and_a_fork_pays_for_its_own():
         before = world.meter.of()
         learn()
         cost = world.meter.of() - before
-        assert (cost.train, cost.updates, cost.score) == (20, updates, 0)
+        assert (cost.train, cost.updates, cost.score) == (22, updates, 0)
     assert opened(learned_noise=True).world.learner.parameters == world.learner.parameters + sum(
         x.numel() for x in flow.Field(1).parameters()), "the network of the noise is paid for in each pass"
     before = world.meter.of()
