@@ -5,7 +5,7 @@
                                                 unless --anyway "why"
     python -m experiments.claim run NAME        trains what was sealed by `isocost compare`, judges and keeps it
     python -m experiments.claim repeat NAME     trains a claim that has an answer again and prints what comes out; keeps
-                                                nothing
+                                                nothing. `all`: every claim that has a gate, cheapest first
     python -m experiments.claim page            docs/claims.md and its picture, from all records and
                                                 rows; details: python -m docs.build.catalogue docs
 
@@ -443,6 +443,32 @@ def repeat(name: str) -> list[dict[str, Any]]:
     return answers
 
 
+def repeatable(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The records of training with a gate and an answer, and the seconds that their runs took, cheapest first."""
+    took = {name: seconds_of(record) for name, record in found.items() if {"gate", "bill"} <= record.keys()}
+    return dict(sorted(took.items(), key=lambda item: item[1]))
+
+
+def seconds_of(record: Mapping[str, Any]) -> float:
+    """What the runs of an answered claim took, without those of its pilot, in seconds."""
+    return float(sum(step["seconds"] for name, step in record["bill"].items() if name != "pilot"))
+
+
+def repeat_all() -> int:
+    """Train every claim of `repeatable` again, print each answer that differs, and return 1 if one does."""
+    found = kept()
+    names, differ = repeatable(found), 0
+    for name in names:
+        before, again = found[name]["answers"], repeat(name)
+        same = [a["answer"] for a in before] == [a["answer"] for a in again]
+        print(f"{name}: {'as kept' if same else 'differs'}", flush=True)
+        if not same:
+            differ += 1
+            print(f"kept:\n{answers_text(before)}\nagain:\n{answers_text(again)}", flush=True)
+    print(f"{len(names) - differ} of {len(names)} claims have the answers that were kept")
+    return 1 if differ else 0
+
+
 def _trained(claim: Claim, home: Path) -> dict[str, Any]:
     """What a claim's comparison says, which is trained in `home` as far as it is not there yet."""
     _compare(claim, home=home)
@@ -518,7 +544,7 @@ def answers_text(answers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`pilot`, `seal`, `run`, `repeat` NAME, or `page`; returns the exit code. Raises UserError for anything else."""
+    """`pilot`, `seal`, `run`, `repeat` NAME or `all`, or `page`; returns the exit code. Raises UserError else."""
     match arguments:
         case ["pilot", name]:
             record = pilot(name)
@@ -533,6 +559,8 @@ def main(arguments: Sequence[str]) -> int:
             record = run(name)
             print(f"{record['outcome']}: {record['row']['claim']}")
             print(answers_text(record["answers"]))
+        case ["repeat", "all"]:
+            return repeat_all()
         case ["repeat", name]:
             again = repeat(name)
             print(f"kept:\n{answers_text(kept()[name]['answers'])}\nagain:\n{answers_text(again)}")

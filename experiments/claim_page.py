@@ -33,6 +33,7 @@ from experiments.claim import (
     gate_text,
     kept,
     outcome_of,
+    repeatable,
     rows,
 )
 from isocost import methods
@@ -56,8 +57,7 @@ ALT = ("Difference in the share of right attempts between the arm and its baseli
 HEAD = """# Claims
 
 This page tests claims of papers in small worlds that suit the methods. `python -m
-experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`. Titles link to the
-details.
+experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`.
 
 A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
 length with other seeds, at the probed learning rate and at half of it, and [ten
@@ -161,7 +161,10 @@ def page(found: Records) -> str:
                  if refused else "No claim was refused by the gate yet.\n")
     parts += [*(f"- {line}" for line in NOT_ASKED), "", STRATEGIES, strategies_table()]
     parts += [BACK, back_table(back_test(every, found)), _waves()]
-    commands = ("python -m experiments.claim pilot liteppo-hard-sums", "# then seal, run")
+    took = repeatable(found)
+    again = f"{len(took)} claims, {sum(took.values()) / 3600:.1f} CPU-hours"
+    commands = ("python -m experiments.claim pilot liteppo-hard-sums", "# then seal, run",
+                f"# repeat all: {again}")
     return filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
 
 

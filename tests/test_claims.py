@@ -164,6 +164,13 @@ def test_a_claim_goes_from_pilot_to_page_and_a_refused_one_only_with_a_reason(pl
     assert claim.main(["repeat", "x"]) == 0 and (claim.KEPT / "x.json").read_bytes() == before
     again = capsys.readouterr().out.partition("again:\n")
     assert again[2] == again[0].rpartition("kept:\n")[2] != ""
+    assert claim.main(["repeat", "all"]) == 0 and "1 of 1 claims have the answers" in capsys.readouterr().out
+    claim.keep("x", {**record, "answers": [record["answers"][0] | {"answer": "another"}]})
+    assert claim.main(["repeat", "all"]) == 1 and "x: differs\nkept:" in capsys.readouterr().out
+
+
+def test_all_that_has_a_gate_is_trained_again_in_four_hours():
+    assert sum(claim.repeatable(claim.kept()).values()) < 4 * 3600
 
 
 # what is kept ---------------------------------------------------------------------------------------------------------
