@@ -1,11 +1,16 @@
 """The masked-diffusion world: passes as tokens, how places are filled, what is re-scored, and what is charged."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from isocost import methods
+from isocost.can import Can
+from isocost.contract.conflicts import needs
 from isocost.errors import UserError
 from isocost.methods import cjgrpo, grpo
 from isocost.pack import pack
@@ -14,6 +19,7 @@ from isocost.runs.arm import Arm
 from isocost.runs.job import Job
 from isocost.runs.run import run
 from isocost.seams import Pace
+from isocost.steps.training.single import train_one
 from isocost.types import Group, Place, Sampling, Score
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.tiny import masked
@@ -151,6 +157,17 @@ def test_cjgrpo_clips_the_ratio_of_a_pass_and_holds_to_the_reference():
 def test_what_it_cannot_do_is_one_line(changes, said):
     with pytest.raises(UserError, match=said):
         opened(**changes)
+
+
+@pytest.mark.parametrize("setting", [SETTING, Setting.of(model="flow2d:modes", data="modes:count=60")])
+def test_a_method_that_writes_texts_is_refused_before_a_run(setting, tmp_path):
+    """Declared by each that encodes text or writes a message; UI-S1 does so in dialogues, which these are not."""
+    with pytest.raises(UserError, match="needs a reader of texts that the method writes, which the model"):
+        train_one("rlad", setting, out=tmp_path / "run", budget="4k-rollouts")
+    assert not list(tmp_path.iterdir())
+    writes = {f.stem for f in Path(methods.__file__).parent.glob("*.py")
+              if re.search(r"text\.encode\(|Message\(last\.role", f.read_text())} - {"uis1"}
+    assert len(writes) > 10 and all(Can.TEXT in needs(methods.recipe(name)) for name in writes)
 
 
 def test_a_run_that_is_killed_resumes_to_the_same_bytes(tmp_path):

@@ -12,6 +12,7 @@ from torch.nn.utils import parameters_to_vector
 from fake_tinker import TinkerError, install
 from isocost import meter as meters
 from isocost import methods
+from isocost.can import Can
 from isocost.cli.commands import main
 from isocost.contract.conflicts import refuse
 from isocost.errors import Unreachable, UserError
@@ -152,7 +153,7 @@ def test_what_needs_an_entropy_is_no_silent_zero(monkeypatch, batch):
         learner.update(batch, lambda out, b: (out.logp - out.entropy, {}), lr=1e-3)
     with pytest.raises(UserError, match="temperature 1"):
         learner.forward(batch.but(temperature=batch.temperature * 0.7))
-    assert learner.can == frozenset() and learner.weights() == {}
+    assert learner.can == {Can.TEXT} and learner.weights() == {}
 
 
 # sampling --------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class Can(Enum):
     TRUNCATION = "learner", "log-probs under top-p and top-k", "leave them out"
     WEIGHTS = "learner", "its weights as tensors", "choose a model on this machine"
     CRITIC = "learner", "a value function, trained beside the policy", "choose another method"
+    TEXT = "learner", "a reader of texts that the method writes", "choose another method"
     # of a source of runs: what isocost can do with its studies, or knows of its runs
     PROFILE = "source", "a policy that can be sampled before training", "choose another --out"
     PILOT = "source", "launching runs of a chosen n, B, learning rate and length, and adding runs later", ""

@@ -32,6 +32,7 @@ HINTED = "hinted"     # the variant whose attempts are given hints, and the coho
 needs = pope.needs
 
 
+@asks("text")
 @trait("one_call", "casts_roles")
 @bounds(plain="(0, 1]", most="[0, 1]")
 async def play(

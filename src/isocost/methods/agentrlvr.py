@@ -25,7 +25,7 @@ from isocost.parts import enrich as enriching
 from isocost.parts import pace, reward
 from isocost.parts.play import opened
 from isocost.seams import Attempts, Recipe
-from isocost.traits import bounds, gives, requires, trait
+from isocost.traits import asks, bounds, gives, requires, trait
 from isocost.types import Group, Message, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
@@ -37,6 +37,7 @@ CARD = Card("Agent-RLVR", "2506.11425", 2025, "reinforce", "Guided attempts make
 needs = gigpo.needs
 
 
+@asks("text")
 @trait("in_parts", "not_as_posed", "needs_turns")
 @bounds(first="(0, 1]")
 async def schedule(

@@ -28,7 +28,7 @@ from isocost.ops import EPS, in_groups, spread
 from isocost.parts import weight
 from isocost.parts.play import given, sample
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds, gives, requires, shares, trait
+from isocost.traits import asks, bounds, gives, requires, shares, trait
 from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
@@ -40,6 +40,7 @@ reads_budgets = requires(
 )
 
 
+@asks("text")
 @trait("one_call", "casts_roles", "not_as_posed")
 @gives("answers at budgets")
 @shares(budgets="shares")

@@ -22,7 +22,7 @@ from isocost.parts.loss import clipped
 from isocost.parts.play import sample
 from isocost.parts.reward import verified
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
@@ -40,6 +40,7 @@ def share(ledger: Ledger, *, peak: float = 0.9, valley: float = 0.05, steps: int
     return valley + (peak - valley) * (1 + cos(pi * min(ledger.step / steps, 1.0))) / 2
 
 
+@asks("text")
 @trait("needs_turns", "one_call", "casts_roles")
 async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,

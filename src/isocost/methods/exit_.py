@@ -22,7 +22,7 @@ from isocost.parts.improve import policy
 from isocost.parts.reward import verified
 from isocost.scorers import stepped
 from isocost.seams import Choose, Improve, Recipe
-from isocost.traits import bounds, gives, requires, shares
+from isocost.traits import asks, bounds, gives, requires, shares
 from isocost.types import Group, Message, Problem
 from isocost.world import World
 
@@ -52,6 +52,7 @@ def choose(
 
 @requires("problems of earlier answers", at="choose", why="it improves the answers to the problems that exit_.choose "
           "draws; they would seldom be drawn again otherwise")
+@asks("text")
 @shares(posed_anew="new")
 @bounds(new="[0, 1]", diverge="[0, 1]")
 async def guide(

@@ -26,7 +26,7 @@ from isocost.parts.loss import Out, clipped
 from isocost.parts.play import episodes, sample
 from isocost.parts.select import mixed
 from isocost.seams import Loss, Pace, Recipe
-from isocost.traits import trait
+from isocost.traits import asks, trait
 from isocost.types import Group, Message, Place, Problem, Role, Rollout, Segment
 from isocost.world import World
 
@@ -47,6 +47,7 @@ REPAIR_PROMPT = (
 needs = pope.needs
 
 
+@asks("text")
 @trait("one_call", "casts_roles")
 async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,

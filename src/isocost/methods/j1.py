@@ -18,7 +18,7 @@ from isocost.parts.reward import verified
 from isocost.scorers import answer_of, stepped
 from isocost.scorers.generative import verdict
 from isocost.seams import Pace, Recipe
-from isocost.traits import trait
+from isocost.traits import asks, trait
 from isocost.types import Group, Message, Place, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
@@ -30,6 +30,7 @@ CARD = Card("J1", "2505.11875", 2025, "spark", "A judge trained by both orders o
 TURNED = "turned"       # in the meta of a pair: the same pair in the other order; also the cohort that reads it
 
 
+@asks("text")
 @trait("poses_twins")
 async def guide(problem: Problem, world: World, ledger: Ledger) -> list[Problem]:
     """The problem, and a pair of different answers of its newest earlier group, one right and one wrong (J1)."""

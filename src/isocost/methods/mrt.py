@@ -24,7 +24,7 @@ from isocost.ops import EPS, spread
 from isocost.parts.play import episodes, given, sample
 from isocost.parts.reward import verified
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds, gives, requires, trait
+from isocost.traits import asks, bounds, gives, requires, trait
 from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
@@ -37,6 +37,7 @@ reads_stops = requires(
 )
 
 
+@asks("text")
 @trait("one_call", "casts_roles", "not_as_posed")
 @gives("stops")
 @bounds(stopping="(0, 1)", room="[1, inf)")

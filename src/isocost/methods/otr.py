@@ -22,7 +22,7 @@ from isocost.ops import spread
 from isocost.parts import guide
 from isocost.parts.play import opening, sample
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Group, Place, Problem, Role, Rollout, Score, Segment, Stop
 from isocost.world import World
 
@@ -30,6 +30,7 @@ CARD = Card("One-token rollout", "2509.26313", 2025, "reinforce", "It learns dem
 ONE_TOKEN = "one-token"     # the variant that is played by single tokens
 
 
+@asks("text")
 @trait("one_call", "casts_roles")
 @bounds(samples="[1, inf)")
 async def play(

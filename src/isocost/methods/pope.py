@@ -16,7 +16,7 @@ from isocost import chance
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, grpo
 from isocost.parts.guide import pieces_of, says
 from isocost.seams import Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Message, Problem
 from isocost.world import World
 
@@ -35,6 +35,7 @@ PROMPT = (
 )
 
 
+@asks("text")
 @trait("poses_twins")
 @bounds(most="(0, 1]", levels="[1, inf)", tries="[0, inf)")
 async def guide(

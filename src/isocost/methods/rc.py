@@ -19,7 +19,7 @@ from isocost.parts import loss
 from isocost.parts.play import sample
 from isocost.seams import Attempts, Pace, Recipe
 from isocost.strategies import rounds as answering
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
@@ -31,6 +31,7 @@ walked = answering.play
 SUMMARIES, ROUNDS = "summaries", "rounds"    # the ledger keeps summaries under this name; rounds since the problem
 
 
+@asks("text")
 @trait("one_call", "casts_roles", "not_as_posed")
 @bounds(rounds="[0, inf)", states="[1, inf)", room="[1, inf)")
 async def play(

@@ -17,7 +17,7 @@ from isocost.parts.improve import policy
 from isocost.parts.play import sample
 from isocost.parts.select import mark
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
@@ -30,6 +30,7 @@ WORKED = "worked"       # the variant in which a problem comes with its worked a
 needs = otr.needs       # problems with solutions
 
 
+@asks("text")
 @trait("one_call", "casts_roles")
 async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,

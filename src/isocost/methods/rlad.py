@@ -22,7 +22,7 @@ from isocost.parts.reward import verified
 from isocost.scorers import stepped
 from isocost.seams import Pace, Recipe
 from isocost.strategies.rounds import added, filled
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Group, Place, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
@@ -34,6 +34,7 @@ PROPOSE = "\n\nDo not solve this. State in a few words an insight that helps to 
 USE = "\n\nAn insight that may help:\n{abstraction}"
 
 
+@asks("text")
 @trait("one_call", "casts_roles", "not_as_posed")
 @bounds(abstractions="[1, inf)", without="[0, 1]", room="[1, inf)")
 async def play(

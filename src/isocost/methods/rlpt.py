@@ -17,7 +17,7 @@ from isocost.methods import Card, grpo, otr
 from isocost.parts.play import sample
 from isocost.parts.reward import verified
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds
+from isocost.traits import asks, bounds
 from isocost.types import Group, Message, Place, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
@@ -31,6 +31,7 @@ BETWEEN = "{before}\n\n[...]\n\n{after}\n\nWrite the passage that stands at [...
 needs = otr.needs       # texts: problems with solutions
 
 
+@asks("text")
 @bounds(infill="[0, 1]")
 async def guide(
     problem: Problem, world: World, ledger: Ledger, *, boundary: str = "\n", infill: float = 0.0, words: str = BETWEEN

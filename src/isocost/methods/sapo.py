@@ -23,7 +23,7 @@ from isocost.parts import loss
 from isocost.parts.improve import policy
 from isocost.scorers import pretends
 from isocost.seams import Improve, Recipe
-from isocost.traits import bounds
+from isocost.traits import asks, bounds
 from isocost.types import Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
 from isocost.world import World
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 CARD = Card("SAPO", "2509.08721", 2025, "grpo", "Half own and half foreign rollouts earn more than own ones alone.")
 
 
+@asks("text")
 @bounds(foreign="[0, inf)", newest="[1, inf)")
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, folder: str = "", foreign: float = 1.0,

@@ -27,7 +27,7 @@ from isocost.parts import pace, select
 from isocost.parts.choose import order
 from isocost.parts.play import sample
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Place, Problem, Role, Rollout, Segment, Stop
 from isocost.world import World
 
@@ -90,6 +90,7 @@ class Passed:
     since: dict[str, int] = field(default_factory=dict)                  # how many steps were closed by then
 
 
+@asks("text")
 @trait("forces_end")
 @bounds(low="[1, inf)", high="[1, inf)", room="[1, inf)")
 async def play(

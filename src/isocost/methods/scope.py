@@ -24,7 +24,7 @@ from isocost.parts.play import episodes, sample
 from isocost.parts.reward import marked
 from isocost.scorers import parse, scores, step_of, stepped
 from isocost.seams import Loss, Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Place, Problem, Role, Rollout, Segment, Stop
 from isocost.world import World
 
@@ -34,6 +34,7 @@ CARD = Card("SCOPE", "2602.24110", 2026, "grpo", "Fewer groups without a right a
 needs = otr.needs       # problems with solutions
 
 
+@asks("text")
 @trait("casts_roles", "not_as_posed")
 @bounds(near="[0, 1]", most="[0, inf)")
 async def play(

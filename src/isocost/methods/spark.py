@@ -23,7 +23,7 @@ from isocost.parts.select import mark
 from isocost.scorers import answer_of, stepped
 from isocost.scorers.generative import verdict
 from isocost.seams import Improve, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Group, Message, Problem, Rollout, Score, Stop
 from isocost.world import World
 
@@ -42,6 +42,7 @@ ASK = {      # by variant, with the words that are right or wrong
 SIGNS = {POINT: ("{problem}{one}=", "1", "0"), PAIR: ("{problem}{one}={other}=", "1", "2")}
 
 
+@asks("text")
 @trait("poses_twins")
 @bounds(pairs="[0, 1]", reflect="[0, 1]")
 async def guide(

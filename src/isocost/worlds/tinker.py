@@ -31,7 +31,7 @@ from isocost.worlds.spec import Opening, Spec
 
 MAX_NORM = 1.0      # the gradient is clipped to this norm where the service can, as by the learner of this machine
 PATH = "service.path"       # the tensor of a checkpoint that holds the service's path, as bytes
-CAN = frozenset[Can]()      # of `isocost.can.LEARNER`: nothing but log-probs and updates
+CAN = frozenset({Can.TEXT})       # of `isocost.can.LEARNER`: besides log-probs and updates
 PLAIN = ("a service of the Tinker API gives log-probs at temperature 1 and without top-p and top-k only, and training "
          "needs those of the distribution that is sampled")
 

@@ -48,6 +48,6 @@ def sized(spec: Spec) -> tuple[int, None]:
 
 ONLY = "{model} writes points by denoising, and no text"
 KIND = Kind(
-    open_world, FlowOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY}, example="modes", reading=reading,
+    open_world, FlowOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY, Can.TEXT: ONLY}, example="modes", reading=reading,
     named="flow2d:modes", sized=sized,
 )

@@ -52,6 +52,6 @@ def sized(spec: Spec) -> tuple[int, None]:
 
 ONLY = "{model} fills the places of an answer in any order"
 KIND = Kind(
-    open_world, MaskedOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY, Can.CRITIC: ONLY}, example="sums",
-    reading=reading, named="masked:sums", sized=sized,
+    open_world, MaskedOptions, {Can.TRUNCATION: ONLY, Can.EFFORT: ONLY, Can.CRITIC: ONLY, Can.TEXT: ONLY},
+    example="sums", reading=reading, named="masked:sums", sized=sized,
 )

@@ -20,6 +20,6 @@ def open_world(spec: Spec, opening: Opening) -> World:
 
 ONLY = "{model} can be sampled, trained and evaluated, and nothing else"
 KIND = Kind(
-    open_world, AdapterOptions, {Can.SIZE: ONLY, Can.EFFORT: ONLY, **dict.fromkeys(LEARNER, "")},
+    open_world, AdapterOptions, {Can.SIZE: ONLY, Can.EFFORT: ONLY, **dict.fromkeys(LEARNER - {Can.TEXT}, "")},
     example="http://localhost:8000#my-model", named="tinker:URL#MODEL",
 )

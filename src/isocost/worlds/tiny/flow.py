@@ -199,7 +199,7 @@ def taken(batch: Batch) -> tuple[Tensor, ...]:
 class FlowLearner(ModuleLearner):
     """Adam on the networks, in double precision."""
 
-    can, timed = LEARNER - {Can.TRUNCATION}, True
+    can, timed = LEARNER - {Can.TRUNCATION, Can.TEXT}, True
     policy: Flow
 
     def forward(self, batch: Batch) -> Forward:

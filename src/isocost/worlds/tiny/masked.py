@@ -194,7 +194,7 @@ def chosen(logp: ndarray, u: ndarray, masked: ndarray, size: int, end: float) ->
 class MaskedLearner(ModuleLearner):
     """Adam on the network, in double precision."""
 
-    can, timed = LEARNER - {Can.TRUNCATION, Can.CRITIC}, True
+    can, timed = LEARNER - {Can.TRUNCATION, Can.CRITIC, Can.TEXT}, True
 
     def __init__(self, policy: Filler, meter: Meter, one_pass: bool):
         super().__init__(policy, meter)
