@@ -99,8 +99,8 @@ def set_of(of: ControlClaim, arm: Mapping[str, Any], seed: int) -> str | None:
         return None
     sets, first = (int(mix.pop(k, 0)) for k in ("sets", "first"))
     seed = first + (seed % sets + FIRST * (seed >= FIRST) if sets else seed)    # a pilot's sets are its own
-    name = f"{digest(arm['mixture'])[:8]}-{seed}" if "mixture" in arm else str(seed)
-    file, task = of.home / "sets" / f"{name}.parquet", open_task(arm.get("task", of.task))
+    task = open_task(arm.get("task", of.task))
+    file = of.home / "sets" / f"{digest([task.name, mix])[:8]}-{seed}.parquet"     # of this mixture
     if not file.exists():
         count = int(mix.pop("steps"))
         if "peaks" in mix:

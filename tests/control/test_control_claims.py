@@ -50,6 +50,9 @@ def test_each_seed_has_a_set_of_its_own_that_is_made_once(tmp_path, monkeypatch)
         assert one.hash != two.hash
     action = read(claims.Path(claims.set_of(peaks, arm, 0)), open_task("bandit")).rows[:, 1:3].numpy()
     assert abs((action.sum(1) > 0).mean() - 0.5) < 0.03 and np.abs(np.abs(action).mean() - 0.5) < 0.02
+    narrow = replace(peaks, mixture={**peaks.mixture, "peaks": 0.05})      # the row was changed after its pilot
+    action = read(claims.Path(claims.set_of(narrow, arm, 0)), open_task("bandit")).rows[:, 1:3].numpy()
+    assert abs(action[action.sum(1) > 0].std() - 0.05) < 0.005
 
 
 def test_an_arm_can_have_a_set_of_its_own_and_updates_on_it_before_its_samples(tmp_path, monkeypatch):
