@@ -91,6 +91,10 @@ CASES = {
     "trackers x trees": (
         has("ettrl", choose=vade.choose, reward=reward.verified), "vade.choose conflicts with ettrl.play",
         has("ettrl")),
+    "trackers x chosen attempts": (
+        has("solrl", choose=vade.choose), "vade.choose conflicts with solrl.play: .* not the pass rate", has("solrl")),
+    "chosen attempts x best of N": (
+        has("bon", play=has("solrl").play), "bon.advantage conflicts with solrl.play", has("bon")),
     "interruptions x putting by": (
         has("april", play=has("scalerl").play), "one token after it is continued", has("scalerl")),
     "trees x best of N": (has("bon", play=ettrl.play), "ettrl.play conflicts with bon.advantage", has("bon")),

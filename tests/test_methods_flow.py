@@ -1,20 +1,24 @@
 """The flow world: its steps by hand, what sampler and learner agree on, what is charged, and what trains in it."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from isocost import meter
 from isocost.batch import Forward
 from isocost.chance import Purpose
+from isocost.credit import credited
 from isocost.doctor.model import diagnose
 from isocost.errors import UserError
 from isocost.ledger import Ledger
-from isocost.methods import branchgrpo, gdro, grpo, pirl
+from isocost.methods import branchgrpo, gdro, grpo, pirl, solrl
 from isocost.pack import pack
 from isocost.parts.play import fork, given, sample
+from isocost.parts.reward import verified
 from isocost.planner.training.learning_rate import starting_rule
 from isocost.runs.arm import Arm
 from isocost.runs.files import read_lines
@@ -327,6 +331,97 @@ def test_the_ratio_of_a_path_is_the_product_of_its_steps(there):
         pirl.loss(out, batch, over="chunk")
 
 
+# cheap candidates -------------------------------------------------------------------------------------------------
+
+def candidates(world, attempts=8, wave=0, **settings):
+    """What Sol-RL trains on, with exact candidates unless the settings say otherwise, and its verified group."""
+    pace, place = Pace(lr=0.0, max_tokens=modes.STATES), Place(1, wave, 0)
+    given = {"times": 4, "bits": 0, "steps": flow.STEPS, "price": 1.0} | settings
+    with meter.begins(True):
+        made = asyncio.run(solrl.play(world.problems[0], range(attempts), world, pace, place, **given))
+    return asyncio.run(verified(Group(world.problems[0], tuple(made), place), world))
+
+
+def test_exact_candidates_are_best_and_worst_of_n_and_are_charged():
+    world = opened().world
+    group, cost = candidates(world), world.meter.of()
+    assert (cost.decode, cost.rollouts, cost.verify) == (32 * 10 + 8 * 10, 8, 32 + 8)
+    every = asyncio.run(verified(Group(world.problems[0], tuple(play(world, 32)), Place(1, 0, 0)), world))
+    by_rank = sorted(range(32), key=lambda i: -every.rewards[i])
+    assert group.attempts == sorted(by_rank[:4] + by_rank[-4:]) and 0 < group.rewards.mean() < 1
+    for r in group.rollouts:
+        other = every.rollouts[r.attempt]
+        assert (r.segments[0].tokens == other.segments[0].tokens).all() and r.score == other.score
+        assert r.notes == {"proxy": r.score.value}
+
+
+def test_cheap_candidates_have_fewer_steps_and_rounded_weights_and_the_loss_does_not_know_them():
+    world = opened().world
+    group, cost = candidates(world, steps=6, bits=3, price=0.25), world.meter.of()
+    assert (cost.decode, cost.rollouts) == (32 * 6 // 4 + 80, 8)
+    assert world.meter.physical["train"].decode == 32 * 6 + 80, "what ran"
+    cheap = world.engine.cheap(3, 6, 0.25)
+    assert cheap.policy.at.tolist() == [0, 2, 3, 5, 7, 8, 10] and cheap is world.engine.cheap(3, 6, 0.25)
+    assert all(len(x.unique()) <= 7 for w in cheap.policy.velocity.layers for x in w.weight), "whole numbers, -3 to 3"
+    assert torch.equal(cheap.policy.velocity.layers[0].bias, world.learner.policy.velocity.layers[0].bias)
+    batch = pack([group], world.engine.version)
+    torch.testing.assert_close(world.learner.score(batch).logp.float(), batch.logp, atol=2e-6, rtol=2e-6)
+    asyncio.run(world.engine.load(world.learner.weights()))
+    assert world.engine.cheap(3, 6, 0.25) is not cheap, "it is of the new weights"
+    with pytest.raises(UserError, match="a path has 10 steps, so its cheap form cannot have 11"):
+        candidates(world, steps=11)
+    recipe, ends = grpo.recipe(), []
+    for proxy in (0.0, 7.0):
+        now = opened().world
+        other = group.of(r.but(notes={"proxy": proxy * i}).scored(Score(i % 2.0)) for i, r in enumerate(group.rollouts))
+        batch = credited([other], recipe, now, Ledger())
+        seen = solrl.improve(batch, recipe, now, Ledger())
+        assert ("rank_agreement" in seen) == (proxy > 0) and seen["grad_norm"] > 0
+        ends.append(now.learner.weights())
+    assert all(torch.equal(a, b) for a, b in zip(*(x.values() for x in ends), strict=True))
+
+
+def test_a_long_step_has_the_noise_of_those_that_it_stands_for():
+    world = opened().world
+    world.engine.policy.velocity = Still()
+    pace, place = Pace(lr=0.0, max_tokens=modes.STATES), Place(1, 0, 0)
+    fine = flow.points_of(play(world, 1)[0].segments[0].tokens)[1:]
+    there = replace(world, engine=world.engine.cheap(0, 5, 1.0))
+    (rollout,) = asyncio.run(sample(world.problems[0], [0], there, pace, place))
+    coarse = flow.points_of(rollout.segments[0].tokens)[1:]
+    assert len(coarse) == 6 and (coarse[0] == fine[0]).all()
+
+    def step(policy, k, before, after):     # what a step drew
+        x = torch.from_numpy(before[None])
+        mean, sd = policy(x, torch.tensor([k]), x, torch.ones(1))
+        return (after - mean[0].numpy()) / float(sd)
+
+    drawn = [step(world.engine.policy, k, fine[k], fine[k + 1]) for k in (2, 3)]
+    np.testing.assert_allclose(step(there.engine.policy, 1, coarse[1], coarse[2]), sum(drawn) / 2**0.5, atol=1e-5)
+
+
+def test_what_is_not_for_training_has_no_candidates_and_one_candidate_each_is_grpo():
+    world = opened().world
+    one = candidates(world, times=1)
+    assert one.attempts == list(range(8)) and world.meter.of().decode == 160
+    pace, place = Pace(lr=0.0, max_tokens=modes.STATES), Place(1, 0, 0, Purpose.EVALUATION)
+    made = asyncio.run(solrl.play(world.problems[0], range(3), world, pace, place))
+    assert [r.attempt for r in made] == [0, 1, 2] and world.meter.of().decode == 190
+
+
+def test_agreement_of_ranks_falls_with_bits_and_steps():
+    """Of rewards that grade the distance; the paper measured 0.93 of images."""
+    world, found = opened().world, []
+    pace, place = Pace(lr=0.0, max_tokens=modes.STATES), Place(1, 0, 0)
+    centre = modes.point(world.problems[0].answer)
+    for bits, steps in ((0, 10), (4, 6), (2, 2)):
+        there = replace(world, engine=world.engine.cheap(bits, steps, 1.0))
+        made = asyncio.run(sample(world.problems[0], range(300), there, pace, place))
+        found.append([-np.linalg.norm(np.subtract(modes.point(r.final), centre)) for r in made])
+    same, near, far = (solrl.agreement(x, found[0]) for x in found)
+    assert same == pytest.approx(1) and near > 0.85 and far < near - 0.1
+
+
 # runs -------------------------------------------------------------------------------------------------------------
 
 def job(method, **changes):
@@ -334,7 +429,7 @@ def job(method, **changes):
                budget={"rollouts": 8 * 32}, points=(128, 256), save_every=3, **changes)
 
 
-@pytest.mark.parametrize("method", ["pirl", "branchgrpo", "gdro"])
+@pytest.mark.parametrize("method", ["pirl", "branchgrpo", "gdro", "solrl"])
 def test_a_run_that_is_killed_resumes_to_the_same_bytes(tmp_path, method):
     def killed(line):
         if line["step"] == 5:

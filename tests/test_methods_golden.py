@@ -9,7 +9,7 @@ import torch
 from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
-from isocost.methods import gspo
+from isocost.methods import gspo, solrl
 from isocost.parts import weight
 from isocost.recipe import tune
 from toy import batch_of, per_rollout, ratios
@@ -170,3 +170,17 @@ def test_dapo_charges_for_length_as_its_equation_does():
     assert fine(3, Stop.LENGTH) == 1
     reward = methods.load("dapo").recipe().reward
     assert isinstance(reward, partial) and reward.keywords == {"penalty": 0.5, "limit": 20480, "cache": 4096}
+
+
+def test_solrl_keeps_the_best_and_the_worst_half():
+    assert solrl.extremes([0.1, 0.9, 0.5, 0.3, 0.7, 0.2], 4) == [0, 1, 4, 5]
+    assert solrl.extremes([0.1, 0.9, 0.5, 0.3, 0.7, 0.2], 3) == [0, 1, 4]         # two of the best, one of the worst
+    assert solrl.extremes([0, 0, 1, 0, 1, 1], 4) == [1, 2, 3, 4]    # of equal ones the first are best, the last worst
+    assert solrl.extremes([None, 0.2, None, 0.4], 3) == [0, 1, 3] and solrl.extremes([None, 1.0], 2) == [0, 1]
+
+
+def test_solrl_measures_agreement_as_spearman():
+    """ρ = 1 − 6 Σ d² / (n (n² − 1)): ranks 1 2 3 4 and 1 3 2 4 have Σ d² = 2, so 1 − 12 / 60."""
+    assert_close([solrl.agreement([0.1, 0.2, 0.3, 0.4], [1.0, 3.0, 2.0, 9.0])], [0.8])
+    assert_close([solrl.agreement([0, 0, 1, 1], [0, 1, 1, 1])], [1 / math.sqrt(3)])     # of two bits: φ, 1/8 of √3/8
+    assert_close([solrl.agreement([0, 1, 2], [2, 1, 0])], [-1.0])

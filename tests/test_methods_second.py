@@ -18,7 +18,7 @@ from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.methods import chipseek, exit_, j1, jetrl, rlad, rlsqm, sapo, spct, totrl, tppo
 from isocost.methods.grpo import advantage as grpo_advantage
-from isocost.ops import gae
+from isocost.ops import gae, rounded
 from isocost.pack import pack
 from isocost.parts.play import sample
 from isocost.recipe import tune
@@ -451,9 +451,9 @@ def test_dora_bounds_gradients_from_three_sides():
 
 def test_rounding_by_hand():
     x = torch.tensor([[1.0, -0.5, 0.26], [0.0, 0.0, 0.0]])
-    assert torch.allclose(jetrl.rounded(x, 3), torch.tensor([[1.0, -2 / 3, 1 / 3], [0.0, 0.0, 0.0]]))    # steps of 1/3
-    assert torch.equal(jetrl.rounded(x[0], 3), x[0]), "vectors stay exact"
-    assert torch.allclose(jetrl.rounded(x, 16), x, atol=1e-4)
+    assert torch.allclose(rounded(x, 3), torch.tensor([[1.0, -2 / 3, 1 / 3], [0.0, 0.0, 0.0]]))    # steps of 1/3
+    assert torch.equal(rounded(x[0], 3), x[0]), "vectors stay exact"
+    assert torch.allclose(rounded(x, 16), x, atol=1e-4)
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -471,7 +471,7 @@ def test_one_rounded_flow_has_no_mismatch(both):
     assert (max(gaps[1:]) < 1e-6) is both, gaps
     flow, exact = world.learner.weights(), world.reference.weights()
     for name in flow:
-        torch.testing.assert_close(flow[name], jetrl.rounded(exact[name], 4))
+        torch.testing.assert_close(flow[name], rounded(exact[name], 4))
         assert not torch.equal(flow[name], exact[name])
 
 

@@ -272,6 +272,14 @@ def turn_lengths(turns: Turns, batch: Batch) -> Float[Tensor, "S"]:
     return table[turns.row, turns.number]
 
 
+def rounded(x: Tensor, bits: int) -> Tensor:
+    """A matrix with each row rounded to so many bits; vectors, such as those of norms, stay exact."""
+    if x.dim() < 2:
+        return x.clone()
+    unit = x.abs().amax(-1, keepdim=True).clamp(min=1e-30) / (2 ** (bits - 1) - 1)
+    return (x / unit).round() * unit
+
+
 def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor, "N 1"]:
     """Mean over each row's sampled tokens."""
     return (x * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)

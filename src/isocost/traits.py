@@ -46,6 +46,7 @@ TRAITS = {
     "not_as_posed": "attempts continue or end inside another one, so they are not draws on the problem as posed",
     "shares_beginnings": "attempts share beginnings that the policy wrote",
     "chosen_by_steps": "a scorer decides after each step which texts go on, so tokens are not the policy's own draws",
+    "chosen_by_reward": "the attempts are chosen among others by their rewards",
     "forces_end": "attempts are interrupted and made to end",
     # schedule
     "in_parts": "a group's attempts are played one by one, or in parts",

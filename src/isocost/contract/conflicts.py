@@ -73,6 +73,11 @@ CONFLICTS = (
         "most attempts of this play continue from another attempt, or stop there, so the ledger does not count the "
         "policy's pass rate on the problem as posed",
     ),
+    *(Conflict(
+        other, "chosen_by_reward",
+        "the attempts of a group were chosen among others for their rewards, so their mean is not the pass rate and "
+        "they are no independent draws",
+    ) for other in ("tracks_pass_rate", "independent_attempts")),
     Conflict(
         "forces_end", "defers_groups",
         "an attempt that was deferred after its interruption would end one token after it is continued",

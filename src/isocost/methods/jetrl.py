@@ -10,11 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
+from isocost.ops import rounded
 from isocost.parts import enrich
 from isocost.parts.improve import policy
 from isocost.seams import Improve, Recipe
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 CARD = Card("Rounded weights (Jet-RL)", "2601.14243", 2026, "grpo", "One rounded flow has no mismatch, at any length.")
-
-
-def rounded(x: Tensor, bits: int) -> Tensor:
-    """A matrix with each row rounded to so many bits; vectors, such as those of norms, stay exact."""
-    if x.dim() < 2:
-        return x.clone()
-    unit = x.abs().amax(-1, keepdim=True).clamp(min=1e-30) / (2 ** (bits - 1) - 1)
-    return (x / unit).round() * unit
 
 
 @asks("weights")

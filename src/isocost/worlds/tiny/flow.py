@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import cos, log, pi, radians, sin
+from math import ceil, cos, log, pi, radians, sin
 from pathlib import Path
 from time import perf_counter
 
@@ -34,6 +34,7 @@ from isocost.batch import Batch, Forward
 from isocost.can import LEARNER, Can
 from isocost.errors import UserError
 from isocost.meter import Meter, payer
+from isocost.ops import rounded
 from isocost.tasks.builtin.modes import STATES
 from isocost.types import Cost, Message, Place, Said, Segment, Stop
 from isocost.world import OnTokens, World
@@ -119,16 +120,17 @@ class Flow(nn.Module):
     def __init__(self, noise: float, learned: bool):
         super().__init__()
         self.velocity, self.level = Field(2), noise
+        self.at = torch.arange(STEPS + 1)       # a path is at these of its steps; a cheap one skips some
         self.spread = Field(1).zeroed() if learned else None
 
     def forward(self, x: Tensor, k: Tensor, prompt: Tensor, warm: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (K, 2) and standard deviation (K,) of the point after step k = 0 .. STEPS - 1, at a temperature."""
-        d = 1 / STEPS
-        t = 1 - k.to(WIDE) * d
-        v, last = self.velocity(x, t, prompt), k == STEPS - 1
+        """Mean (K, 2) and standard deviation (K,) of the point after step k = 0, 1, .. of a path, at a temperature."""
+        d = (self.at[k + 1] - self.at[k]).to(WIDE) * (1 / STEPS)
+        t = 1 - self.at[k].to(WIDE) * (1 / STEPS)
+        v, last = self.velocity(x, t, prompt), self.at[k + 1] == STEPS
         if self.spread is not None:
             sd = LEAST + (MOST - LEAST) * torch.sigmoid(self.spread(x, t, prompt)[:, 0])
-            return x - v * d, torch.where(last, 0.0, sd * warm * d**0.5)
+            return x - v * d[:, None], torch.where(last, 0.0, sd * warm * d.sqrt())
         variance = (self.level * warm) ** 2 * t / (1 - torch.where(k == 0, t - d, t))
         variance = variance.masked_fill(last, 0.0)
         clean, noise = x - v * t[:, None], x + v * (1 - t)[:, None]
@@ -144,7 +146,33 @@ def density(x: Tensor, mean: Tensor | float, sd: Tensor) -> Tensor:
 
 
 class FlowEngine(PassEngine):
-    """Steps the points of all attempts that wait for a step together."""
+    """Steps the points of all attempts that wait for a step together. A pass is charged as `price` tokens."""
+
+    policy: Flow
+
+    def __init__(self, policy: Flow, meter: Meter, price: float = 1.0):
+        super().__init__(policy, meter)
+        self.price, self._cheap = price, dict[tuple[int, int, float], FlowEngine]()
+
+    def cheap(self, bits: int, steps: int, price: float) -> FlowEngine:
+        """The same policy with matrices of `bits` bits (0: exact), in fewer steps, of which each is charged as `price`.
+
+        A longer step has the sum of the noise of those that it stands for. So with exact weights and all steps, each
+        attempt has the path that it has here. Raises UserError for more steps than a path has.
+        """
+        if steps > STEPS:
+            raise UserError(f"a path has {STEPS} steps, so its cheap form cannot have {steps}")
+        if (made := self._cheap.get((bits, steps, price))) is None:
+            made = self._cheap[bits, steps, price] = FlowEngine(copy.deepcopy(self.policy), self.meter, price)
+            made.policy.at, made.halted, made.version = _skipping(steps), self.halted, self.version
+            for x in made.policy.parameters() if bits else ():
+                x.data = rounded(x.data, bits)
+        return made
+
+    def restore(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """See `isocost.world.Engine`."""
+        super().restore(weights, version)
+        self._cheap.clear()
 
     async def generate(
         self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
@@ -152,8 +180,10 @@ class FlowEngine(PassEngine):
     ) -> list[Said]:
         """See `isocost.world.Engine`."""
         paying, seconds, done = payer(), 0.0, len(start) - 1      # points of the path so far
-        room = max(min(max_tokens, STATES - done), 0)
-        u = chance.uniforms(place, attempts, turn, 2 * done, 2 * max(room, 1)).reshape(len(attempts), -1, 2)
+        ends_at = [0, *(self.policy.at + 1).tolist()]      # how many points of a whole path there are by then
+        room = max(min(max_tokens, len(self.policy.at) - done), 0)
+        left = max(STATES - ends_at[done], 1)
+        u = chance.uniforms(place, attempts, turn, 2 * ends_at[done], 2 * left).reshape(len(attempts), -1, 2)
         away, turned = np.sqrt(-2 * np.log(u[..., :1])), 2 * pi * u[..., 1]
         normal = away * np.stack((np.cos(turned), np.sin(turned)), -1)
         shape = (len(attempts), 2)
@@ -169,7 +199,9 @@ class FlowEngine(PassEngine):
                 if done + i:
                     mean, sd, spent = await self.passed(x, k, prompt, warm)
                     passes += len(attempts)
-                path.append(tokens_of((mean + sd[:, None] * torch.from_numpy(normal[:, i])).numpy()))
+                old, new = (ends_at[done + j] - ends_at[done] for j in (i, i + 1))
+                noise = torch.from_numpy(normal[:, old:new].sum(1)) / (new - old) ** 0.5
+                path.append(tokens_of((mean + sd[:, None] * noise).numpy()))
                 x = torch.from_numpy(points_of(path[-1]))
                 logp.append(density(x, mean, sd))
                 seconds += spent
@@ -178,13 +210,20 @@ class FlowEngine(PassEngine):
                         on_tokens(attempt, [token])
         finally:
             began = len(attempts) if path or not room else 0         # nothing is left to write at the end of a path
-            self.meter.charge(Cost(decode=passes, seconds=seconds), to=paying, started=began)
-        why = Stop.DONE if done + len(path) == STATES else Stop.LENGTH if len(path) == room else Stop.CANCELLED
+            made = Cost(decode=passes, seconds=seconds)
+            self.meter.charge(made._replace(decode=ceil(self.price * passes)), made, to=paying, started=began)
+        whole = done + len(path) == len(self.policy.at)
+        why = Stop.DONE if whole else Stop.LENGTH if len(path) == room else Stop.CANCELLED
         if not path:
             return [Said.nothing(why) for _ in attempts]
         written, chances = np.stack(path, 1), torch.stack(logp, 1).numpy().astype(np.float32)
         version = np.full(len(path), self.version)
         return [Said(t, p, version, why) for t, p in zip(written, chances, strict=True)]
+
+
+def _skipping(steps: int) -> Tensor:
+    """The ends of so many steps, which are as equal as whole steps of the path can be, from 0 to STEPS."""
+    return torch.from_numpy(np.linspace(0, STEPS, steps + 1).round().astype(np.int64))
 
 
 def taken(batch: Batch) -> tuple[Tensor, ...]:
