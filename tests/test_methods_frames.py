@@ -77,7 +77,8 @@ def test_temporalr1_is_half_overlap_and_half_form():
         each = [s.value for s in rewarded(reward, said("7", right=1, final="7 CDFK", problem=problem),
                                           said("8", final="8 ", problem=problem))]
         assert each == [1, 0.5]
-    (alone,) = rewarded(partial(temporalr1.reward, right=1.0, form=0.0), said("?", "DE", final="DE ", faults=[BAD, None]))
+    bad = said("?", "DE", final="DE ", faults=[BAD, None])
+    (alone,) = rewarded(partial(temporalr1.reward, right=1.0, form=0.0), bad)
     assert alone.value == 0.5
 
 
@@ -229,7 +230,8 @@ def test_what_an_event_shows_is_a_digit():
 @pytest.mark.parametrize(("spec", "why"), [
     ("event:asks=who", "asks is when or what"), ("event:length=1", "length is 2 to 26"),
     ("event:least=9", "in this order"), ("event:frames=0", "frames is 1 to length"),
-    ("event:seen=2", "seen is 0 to 1"), ("event:mistaken=-1", "mistaken is"), ("event:enough=0", "enough is above 0"), ("event:count=0", "count is at least 1"),
+    ("event:seen=2", "seen is 0 to 1"), ("event:mistaken=-1", "mistaken is"), ("event:enough=0", "enough is above 0"),
+    ("event:count=0", "count is at least 1"),
 ])
 def test_bad_options_of_event_are_named(spec, why):
     with pytest.raises(UserError, match=why):
