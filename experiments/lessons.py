@@ -242,10 +242,15 @@ def _one(rng: Generator, of: Mapping[str, Any]) -> Row:
 
 
 def zooms(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
-    """Episodes of needle, and a share `near` of single zooms into the quarter that has the name, after one look."""
-    for _ in range(lessons.rows):
-        if rng.random() >= lessons.of["near"]:
-            yield _one(rng, lessons.of)
+    """Episodes of needle, and a share `near` of single zooms into the quarter that has the name, after one look.
+
+    The batches of the `first` share of the steps are zooms alone, and four times as many.
+    """
+    of = lessons.of
+    first = step < of["first"] * lessons.steps
+    for _ in range(lessons.rows * (4 if first else 1)):
+        if not first and rng.random() >= of["near"]:
+            yield _one(rng, of)
             continue
         at, quarter = int(rng.integers(8)), int(rng.integers(needle.QUARTERS))
         seen = [rooms.NAMES[k] for k in rng.permutation(len(rooms.NAMES))[: needle.QUARTERS].tolist()]

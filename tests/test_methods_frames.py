@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.measures import evenly
 from isocost import methods
 from isocost.batch import Forward
 from isocost.envs.opening import open_environment
@@ -18,7 +19,10 @@ from isocost.ledger import Ledger
 from isocost.methods import temporalr1, tspo, vigorl
 from isocost.pack import pack
 from isocost.parts import intervals, weight
+from isocost.seams import Pace
+from isocost.steps.settings import setting_with
 from isocost.types import Fault, Group, Place, Problem, Role, Rollout, Said, Score, Segment, Stop, Turn
+from isocost.worlds.setting import open_setting
 
 WHEN = Problem("when", (), "DG", meta={"event": (3, 7)})
 WHAT = Problem("what", (), "7", meta={"event": (3, 7)})
@@ -236,6 +240,15 @@ def test_what_an_event_shows_is_a_digit():
 def test_bad_options_of_event_are_named(spec, why):
     with pytest.raises(UserError, match=why):
         open_environment(spec)
+
+
+def test_even_frames_are_named_in_place_of_what_the_policy_would_name():
+    opened = open_setting(setting_with(model="tiny-tools", env="event:asks=what,count=40", max_turns=3))
+    some = asyncio.run(evenly(opened.sides.audit[0], range(4), opened.world, Pace(0.0, 6, max_turns=3), Place(0, 0, 0)))
+    opened.close()
+    assert len(some) == 4 and len({tuple(r.segments[0].tokens.tolist()) for r in some}) > 1
+    for r in some:
+        assert r.final.split(" ")[1][:4] == "CGKO" and r.turns[0].fault is None and len(r.turns) > 1
 
 
 # what they need -----------------------------------------------------------------------------------------------------
