@@ -294,11 +294,16 @@ BASES: dict[str, Base] = {
         ("--data", "puzzles:kind=addition,length=1,count=400", "--lr", "1e-4", "--budget", "6144-rollouts"),
         after="tiny-puzzles"),
     "needle": Base(
-        "looks at pictures from afar, and zooms in where the name is", lessons.episodes,
-        replace(TOOLS, steps=4_500, rows=24, lr=3e-3, of=TOOLS.of | {
-            "turns": 10, "shares": (0.0, 0.0, 0.0, 0.0, 1.0), "looker": 0.97}),
+        "looks at pictures from afar, and zooms in where the name is", lessons.zooms,
+        replace(TOOLS, steps=3_000, rows=48, lr=3e-3, of={
+            "turns": 10, "shares": (0.0, 0.0, 0.0, 0.0, 1.0), "looker": 0.85, "first": 0.25, "near": 0.4}),
         ("--env", "needle", "--max-turns", "8", "-B", "8", "--lr", "5e-4", "--budget", "20k-env-steps"),
         rooms.ALPHABET, "tiny-tools"),
+    "event": Base(
+        "names frames of a video, and says when an event is, or what", lessons.watches,
+        replace(TOOLS, steps=1_500, rows=128, lr=3e-3, of={"when": 0.5, "aims": 0.35, "answers": 0.9}),
+        ("--env", "event:asks=what", "--max-turns", "3", "--held-out", "0.3", "-B", "8", "--lr", "5e-4",
+         "--budget", "8000-env-steps"), rooms.ALPHABET, "tiny-tools"),
     "weak": Base(
         "the weak one of a pair: tiny-puzzles after 260 steps", lessons.steps_of_puzzles, replace(WHOLE, steps=260),
         FOUR_DIGITS, also=share_of_puzzles),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from isocost.envs.tiny import boxes, desk, needle, pages, rooms
+from isocost.envs.tiny import boxes, desk, event, needle, pages, rooms
 from isocost.parts import view
 from isocost.tasks.builtin import chain, countdown, expressions, puzzles, sums
 from isocost.tasks.builtin.drawn import END as END_OF_PROMPT
@@ -241,6 +241,32 @@ def _one(rng: Generator, of: Mapping[str, Any]) -> Row:
     return _row(_episode(rng, of["turns"], needle.Hunt(_first(rng, which)), partial(_looker, right=of["looker"])))
 
 
+def zooms(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
+    """Episodes of needle, and a share `near` of single zooms into the quarter that has the name, after one look.
+
+    The batches of the `first` share of the steps are zooms alone, and four times as many.
+    """
+    of = lessons.of
+    first = step < of["first"] * lessons.steps
+    for _ in range(lessons.rows * (4 if first else 1)):
+        if not first and rng.random() >= of["near"]:
+            yield _one(rng, of)
+            continue
+        at, quarter = int(rng.integers(8)), int(rng.integers(needle.QUARTERS))
+        seen = [rooms.NAMES[k] for k in rng.permutation(len(rooms.NAMES))[: needle.QUARTERS].tolist()]
+        yield [(f">{seen[quarter]}", False), (f"L{at}{END}", False), (f"{''.join(seen)}:", False),
+               (f"Z{at}{quarter}{END}", True)]
+
+
+def watches(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
+    """Videos of events: looks at likely frames, or else at any four, and answers that are off now and then."""
+    of = lessons.of
+    for _ in range(lessons.rows):
+        which = event.Event(asks="when" if rng.random() < of["when"] else "what", seed=_seed(rng), count=1)
+        teacher = partial(_watcher, aims=of["aims"], right=of["answers"])
+        yield _row(_episode(rng, 2, event.Watching(_first(rng, which)), teacher))
+
+
 def _seed(rng: Generator) -> int:
     return 1000 + int(rng.integers(2**20))      # other problems than those of a small seed, which are trained on
 
@@ -256,6 +282,7 @@ def _pages(rng: Generator, of: Mapping[str, Any]) -> pages.Pages:
 
 MAKERS: dict[type, Callable[[Any], Any]] = {
     pages.Pages: pages.problems, desk.Desk: desk.problems, boxes.Boxes: boxes.problems, needle.Needle: needle.problems,
+    event.Event: event.problems,
 }
 
 
@@ -355,3 +382,20 @@ def _looker(rng: Generator, env: needle.Hunt, right: float) -> str:
         return env.expert()
     off = (draw - right) / (1 - right)
     return f"L{k}" if off < 10 / 22 else f"Z{k}{rng.integers(4)}" if off < 18 / 22 else f"A{rng.integers(10)}"
+
+
+def _watcher(rng: Generator, env: event.Watching, aims: float, right: float) -> str:
+    """Looks at likely frames with chance `aims`, else at any; an answer that errs is any digit, or has ends off by one.
+    """
+    if not env.seen and rng.random() >= aims:
+        some = rng.permutation(env.which.length)[: env.which.frames]
+        return "".join(rooms.NAMES[k] for k in sorted(some.tolist()))
+    said = env.expert()
+    if not env.seen or rng.random() < right:
+        return said
+    if env.which.asks == "what":
+        return f"{event.WHAT}{rng.integers(event.DIGITS)}"
+    ends = [rooms.NAMES.index(x) for x in said[1:]]
+    first, last = sorted(int(np.clip(x + d, 0, env.which.length - 1))
+                         for x, d in zip(ends, rng.integers(-1, 2, size=2).tolist(), strict=True))
+    return f"{event.WHAT}{rooms.NAMES[first]}{rooms.NAMES[last]}"

@@ -17,14 +17,14 @@ import numpy as np
 
 from isocost import chance, methods
 from isocost.chance import Purpose
-from isocost.envs.tiny import rooms
+from isocost.envs.tiny import rooms, signal
 from isocost.errors import UserError
 from isocost.ledger import Ledger
-from isocost.methods import guirc
+from isocost.methods import guirc, tspo
 from isocost.methods.int_ import REPAIRED
 from isocost.methods.mirothinker import malformed
 from isocost.pack import pack
-from isocost.parts import boxes
+from isocost.parts import boxes, intervals
 from isocost.parts.play import opening, sample
 from isocost.runs.evaluate import Evaluation, evaluate
 from isocost.runs.files import read_json, read_lines
@@ -32,7 +32,8 @@ from isocost.runs.job import Job, recipe_of
 from isocost.seams import Pace, Play
 from isocost.stats.forms import SIGMOID, fit_form
 from isocost.tasks.builtin import puzzles, sums
-from isocost.types import Group, Place, Role, Rollout, Stop
+from isocost.types import Group, Place, Problem, Role, Rollout, Said, Segment, Stop
+from isocost.world import World
 from isocost.worlds.setting import Setting, open_setting
 
 Numbers = dict[str, float]
@@ -263,6 +264,36 @@ def regions_of(rollouts: Sequence[Rollout]) -> Numbers:
     }
 
 
+def frames(folder: Path, samples: int = 4) -> Numbers:
+    """Of the last policy on `event`: frames inside, overlap of intervals, share right, the same with even frames.
+
+    With even frames its first turn names frames at equal distance, whatever it would say.
+    """
+    own, even = (ends(folder, samples=samples, play=play) for play in (sample, evenly))
+    inside = [tspo.inside(r.final.partition(" ")[2], r.problem.meta["event"]) for r in own]
+    answers = [(intervals.parsed(r.final.partition(" ")[0]), r.problem.meta["event"]) for r in own]
+    return {"inside": float(np.mean(inside)), "right": _right(own), "right, even": _right(even),
+            "overlap": sum(intervals.overlap(a, e) for a, e in answers if a is not None) / len(answers)}
+
+
+def _right(rollouts: Sequence[Rollout]) -> float:
+    return float(np.mean([r.score is not None and r.score.value > 0 for r in rollouts]))
+
+
+async def evenly(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None = None,
+) -> list[Rollout]:
+    """Dialogues on `event` whose first turn names frames at equal distance."""
+    posed, which = await opening(problem, world, pace, place), problem.meta["event_set"]
+    assert posed is not None and start is None
+    named = signal.shown(rooms.NAMES[: which.length], which.frames)
+    words = np.array([*world.text.encode(named), world.text.ends[0]])
+    kept = tuple(words[:, None]) if pace.sampling.truncates else ()
+    said = Said(words, np.zeros(len(words), np.float32), np.full(len(words), world.engine.version), Stop.DONE, kept)
+    return await sample(problem, attempts, world, pace, place, Rollout(problem, (posed.wrote(said),), ""))
+
+
 def votes(folder: Path, samples: int = 4, of: int = 8) -> Numbers:
     """Hits of one answer and of a vote of `of`, of a run's last policy and of the base, with the same luck."""
     ways: Mapping[str, Play] = {"one": sample, "vote": partial(guirc.voted, votes=of)}
@@ -370,4 +401,4 @@ def repairs(folder: Path) -> Numbers:
 
 MEASURES: Mapping[str, Callable[..., Numbers]] = {f.__name__: f for f in (
     at_tokens, after_steps, read_tokens, dead, detour, form, calls, spent, foretold, wrong, age, balance, tails, turns,
-    regions, votes, halves, puzzle_halves, unaided, repairs)}
+    regions, frames, votes, halves, puzzle_halves, unaided, repairs)}

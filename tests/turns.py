@@ -13,5 +13,5 @@ def _acts_on_turns(name: str) -> bool:
 
 OF_TURNS = {name for name in methods.names() if _acts_on_turns(name)}
 OF_BOXES = {"guig1", "guirc"}       # they act on boxes on a screen
-OF_OTHERS = {"webrl", "vragrl"}     # a critic of turns; problems with pictures
+OF_OTHERS = {"webrl", "vragrl", "temporalr1"}       # a critic of turns; problems with pictures, or with events
 OF_ONE_TURN = [name for name in methods.names() if name not in OF_TURNS | OF_BOXES | OF_OTHERS]
