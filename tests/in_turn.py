@@ -1,8 +1,8 @@
 """Which methods a long test is about: those that changed, with all that rest on them, and a quarter of the others.
 
 The quarter is by the commit, so that a few commits see all of them; `-m release` runs the rest. What changed is a
-method's file in the last `SINCE` commits, and any file of methods and parts that is not committed. Where git cannot
-say, every method is in its turn.
+method's file in the last `SINCE` commits, and any file of methods and parts that is not committed; of control, of its
+whole room. Where git cannot say, every method is in its turn.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from isocost import methods
+from isocost.control import methods as control_methods
 from trees import nodes, sources
 
 SINCE, PART = 10, 4
 HOME = Path(__file__).parents[1]
-ROOMS = ("methods", "parts")        # what a method consists of
+KINDS = {       # what a method consists of
+    methods: ("methods", "parts"), control_methods: ("control/methods", "control"),
+}
 
 
 def git(*words: str) -> list[str]:
@@ -31,16 +35,20 @@ def git(*words: str) -> list[str]:
 
 @cache
 def rests_on() -> dict[str, frozenset[str]]:
-    """Module of methods or parts -> those of them that it imports, its parent with them, through others too."""
+    """Module of what methods consist of -> those of them that it imports, its parent with them, through others too."""
+    rooms = tuple(f"{room}/" for room in sum(KINDS.values(), ()))
     modules = {f"isocost.{name.removesuffix('.py').replace('/', '.')}": source
-               for name, source in sources().items() if name.startswith(ROOMS)}
+               for name, source in sources().items() if name.startswith(rooms)}
     direct: dict[str, set[str]] = {}
     for name, source in modules.items():
         imported = {f"{n.module}.{a.name}" for n in nodes(source) if hasattr(n, "module") for a in n.names}
         direct[name] = {m for m in modules if any(x == m or x.startswith(f"{m}.") for x in imported)} - {name}
-    for name in methods.shipped():
-        if parent := methods.load(name).CARD.parent:
-            direct[f"isocost.methods.{name}"].add(f"isocost.methods.{parent}")
+    for kind in KINDS:
+        for name in kind.KIND.shipped():
+            if parent := kind.load(name).CARD.parent:
+                direct[f"{kind.__name__}.{name}"].add(f"{kind.__name__}.{parent}")
+    for name in control_methods.KIND.shipped():
+        direct[f"isocost.control.methods.{name}"].add("isocost.control.loop")       # which runs it
     found = {}
     for name in modules:
         reached, new = set(), {name}
@@ -51,15 +59,15 @@ def rests_on() -> dict[str, frozenset[str]]:
     return found
 
 
-def touched(changed: Iterable[str]) -> set[str]:
+def touched(changed: Iterable[str], kind: ModuleType = methods) -> set[str]:
     """The methods that consist of one of these files, by their paths in the repository."""
     files = {f.removeprefix("src/").removesuffix(".py").replace("/", ".") for f in changed}
-    return {name for name in methods.shipped() if rests_on()[f"isocost.methods.{name}"] & files}
+    return {name for name in kind.KIND.shipped() if rests_on()[f"{kind.__name__}.{name}"] & files}
 
 
-def turn(commit: str) -> set[str]:
+def turn(commit: str, kind: ModuleType = methods) -> set[str]:
     """A quarter of the methods."""
-    return {name for name in methods.shipped()
+    return {name for name in kind.KIND.shipped()
             if hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % PART == 0}
 
 
@@ -70,15 +78,15 @@ def not_committed(*where: str) -> list[str]:
 
 
 @cache
-def in_turn() -> frozenset[str]:
+def in_turn(kind: ModuleType = methods) -> frozenset[str]:
     """The methods whose turn it is at this commit."""
-    where = [f"src/isocost/{room}" for room in ROOMS]
+    where = [f"src/isocost/{room}" for room in KINDS[kind]]
     try:
         (commit,) = git("rev-parse", "HEAD")
         changed = [*git("diff", "--name-only", f"HEAD~{SINCE}", "--", where[0]), *not_committed(*where)]
     except (OSError, subprocess.CalledProcessError):
-        return frozenset(methods.shipped())
-    return frozenset(touched(changed) | turn(commit))
+        return frozenset(kind.KIND.shipped())
+    return frozenset(touched(changed, kind) | turn(commit, kind))
 
 
 def when_changed(*where: str) -> pytest.MarkDecorator:
@@ -91,7 +99,7 @@ def when_changed(*where: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(False, reason="it changed") if changed else pytest.mark.release
 
 
-def in_their_turn(names: Iterable[str]) -> list[object]:
+def in_their_turn(names: Iterable[str], kind: ModuleType = methods) -> list[object]:
     """Values for `parametrize`: those whose turn it is not are of `-m release`."""
-    return [n if n in in_turn() or n not in methods.shipped() else pytest.param(n, marks=pytest.mark.release)
+    return [n if n in in_turn(kind) or n not in kind.KIND.shipped() else pytest.param(n, marks=pytest.mark.release)
             for n in names]

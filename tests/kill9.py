@@ -80,7 +80,7 @@ CONFIGURATIONS: dict[str, Job] = {
         "data": PROBLEMS if find_spec("pyarrow") else JOB.setting.problems.data, "top_p": 0.9, "temperature": 0.8}),
 }
 NOISY = {"model": "tiny-agents", "env": "rooms:slip=0.2", "data": "rooms:slip=0.2", "max_tokens": 2, "max_turns": 8,
-         "samples": 1, "held_out": 0.2}
+         "samples": 1, "held_out": 0.05}
 HARNESS = f"harness:{Path(__file__).parent / 'noisy_harness.py'}"
 DIALOGUES: dict[str, Job] = {      # environments with luck; the second resumes dialogues in a later wave
     "grpo in noisy rooms": _job("grpo", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2,

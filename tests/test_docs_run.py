@@ -124,7 +124,7 @@ def comparing(shell: Shell) -> None:
     mine(shell)
     for arm, lr in (("ours", "1e-4"), ("theirs", "2e-4")):
         for seed in (0, 1):
-            made(shell, f"isocost train grpo --lr {lr} --seed {seed} -B 4 --budget 256-rollouts --evaluations 2 "
+            made(shell, f"isocost train grpo --lr {lr} --seed {seed} -B 4 --budget 64-rollouts --evaluations 2 "
                         f"--out runs/{arm}/seed-{seed}")
 
 
@@ -244,9 +244,14 @@ WALKS = {
         leaves=("studies/both/report.html", "studies/stored/profile.json"),
     ),
     "docs/your_trainer.md": Walk(
-        lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 60k-rollouts"},
+        lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--size tiny"},
         leaves=("studies/mine/report.html",),
     ),
+    "docs/reward_hacking.md": Walk(
+        quick={"count=600": "count=60", "-B 16": "-B 4", "4096-rollouts": "256-rollouts"},
+        leaves=("hacked/report.html",),
+    ),
+    "docs/scorers.md": Walk(quick={"--texts 2 --per-step 2": "--texts 1 --per-step 1"}, leaves=("scorer",)),
     "docs/reward.md": Walk(
         mine, quick={"mine.jsonl": "mine.jsonl --limit 20"},
         ends={"my_reward.py:reward": ((3,), r"wrong answers paid[\s\S]*denied answer 100%")},
@@ -523,8 +528,9 @@ def test_the_examples_on_the_commands_page_are_taken(tmp_path, programs_at_once)
     money, prices = set(re.findall(r"(?<![\w.])\d+usd(?!/)", text)), set(re.findall(r"\d[\d.]*usd/[a-z-]*hour", text))
     assert len(money) == 2 and len(prices) == 2
     assert all(Budget.parse(x).amount > 0 for x in every | money)
-    shell = Shell(tmp_path, programs_at_once)
-    for asked in (*sorted(explained), *(f"{m} --price {p}" for m in money for p in prices)):
+    shell, of_each = Shell(tmp_path, programs_at_once), {Budget.parse(x).unit: x for x in sorted(explained)}
+    assert len(of_each) >= 4
+    for asked in (*of_each.values(), *map("{} --price {}".format, sorted(money), sorted(prices))):
         made(shell, f"isocost train grpo --data sums:base=easy,count=60 --budget {asked} --dry-run")
     made(shell, "isocost profile --data '50% sums:base=hard + 50% sums:base=easy' --out study --dry-run")
 

@@ -9,8 +9,9 @@ import pytest
 from cpu_seconds import KEPT, by_room, pytest_collection_modifyitems, room, table
 from in_turn import PART, in_their_turn, in_turn, rests_on, touched, turn, when_changed
 from isocost import methods
+from isocost.control import methods as control_methods
 
-METHODS = "src/isocost/methods"
+METHODS, CONTROL = "src/isocost/methods", "src/isocost/control"
 TESTS = Path(__file__).parent
 
 
@@ -20,6 +21,10 @@ def test_a_method_that_changed_is_in_its_turn_with_its_children_and_all_that_use
     assert {"dars", *children} <= touched([f"{METHODS}/dars.py"]) < set(methods.shipped()) and children
     assert touched(["src/isocost/parts/view.py"]) and touched(["src/isocost/loop.py", "README.md"]) == set()
     assert "isocost.parts.play" in rests_on()["isocost.methods.grpo"]
+    every = set(control_methods.KIND.shipped())
+    assert {"bro", "brc"} <= touched([f"{CONTROL}/methods/bro.py"], control_methods) < every
+    assert touched([f"{METHODS}/grpo.py"], control_methods) == set()
+    assert all(touched([f"{CONTROL}/{file}.py"], control_methods) == every for file in ("loop", "networks"))
 
 
 def test_a_commit_has_about_a_quarter_and_another_commit_another():

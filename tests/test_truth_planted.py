@@ -76,7 +76,14 @@ def test_share_and_its_inverse():
 # the law on them ---------------------------------------------------------------------------------------------------
 
 
-def test_a_small_coverage_check_inside_the_forms():
+@pytest.fixture
+def coarse(monkeypatch):
+    """A grid of parameters of a quarter of the size, for tests of many studies."""
+    monkeypatch.setattr("isocost.stats.posterior.ASYMPTOTES", 21)
+    monkeypatch.setattr("isocost.stats.posterior.MIDPOINTS", 20)
+
+
+def test_a_small_coverage_check_inside_the_forms(coarse):
     """9 fixed studies, 45 arms: 90 % intervals at four times the pilot, and of parameters, are near what they say.
 
     The law's width is compared with that of an oracle that knows the curve form and the noise.
@@ -228,7 +235,7 @@ def test_the_asymptote_has_the_prior_of_a_share():
     assert quarter.extent() / grid.extent() == pytest.approx((1 - ALL) / 3)
 
 
-def test_a_set_of_which_all_can_be_learned_is_foreseen(monkeypatch):
+def test_a_set_of_which_all_can_be_learned_is_foreseen(coarse, monkeypatch):
     """Half of the gain is made, all of it is to come: without its own weight the forecast is further below."""
     def seen(weight: float) -> tuple[float, float]:
         monkeypatch.setattr("isocost.stats.posterior.ALL", weight)
@@ -280,7 +287,7 @@ def test_what_all_runs_have_in_common_before_they_gain_ends_with_the_gain():
     assert flat[0, 2] == pytest.approx((TRANSIENT * LINKED) ** 2)
 
 
-def test_a_dip_before_the_rise_does_not_lower_the_asymptote(monkeypatch):
+def test_a_dip_before_the_rise_does_not_lower_the_asymptote(coarse, monkeypatch):
     """Arms that first lose 0.015 in all runs alike, as real ones do: without the common part the forecast is too low
     and too sure of it."""
     def missed(size: float) -> tuple[float, float]:

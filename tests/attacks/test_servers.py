@@ -162,8 +162,10 @@ def test_no_form_of_a_completion_is_a_traceback(
 BEARER = f"bad key: Bearer {KEY}"
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500])
-@pytest.mark.parametrize("form", ["error", "plain", "escaped", "late", "nested"])
+@pytest.mark.parametrize(("status", "form"), [      # each form where it is refused and where it may pass
+    *((status, "error") for status in (400, 401, 403, 404, 429, 500)),
+    *((status, form) for status in (401, 500) for form in ("plain", "escaped", "late", "nested")),
+])
 def test_a_key_that_the_server_repeats_is_not_shown(
     status: int, form: str, server: Hostile, profile: Callable[..., Result],
 ):
