@@ -93,7 +93,7 @@ def teach(base: Base, report: int = 0) -> Model:
     """The base after its lessons, the loss on the taught pieces alone. `report` prints the loss every so many steps."""
     own, end = base.lessons, len(base.alphabet)
     if base.in_torch:
-        model = taught_in_torch(own, lambda own, step: targets(batch(_rows(base, step), base.alphabet)))
+        model = _taught_in_torch(base)
         return Model("", model.config, _detached(model), Characters(base.alphabet, end))
     first = models.load(base.after) if base.after else _random(own, base.alphabet)
     adam = AdamW(betas=(0.9, 0.99), weight_decay=0.01)
@@ -123,31 +123,23 @@ def _decoder(own: Lessons, end: int) -> Decoder:
     return Decoder.from_config(shape, torch.Generator().manual_seed(start))
 
 
-def taught_in_torch(own: Lessons, lesson: Callable[[Lessons, int], tuple[Tensor, Tensor]]) -> Decoder:
-    """A decoder for sums, trained by torch on the batches of `lesson`, as the shipped one was: see `targets`."""
-    model = _decoder(own, len(sums.ALPHABET))
+def _taught_in_torch(base: Base) -> Decoder:
+    """A base's decoder, trained by torch's optimiser on its lessons."""
+    own = base.lessons
+    model = _decoder(own, len(base.alphabet))
     optimiser = torch.optim.AdamW(model.parameters(), lr=own.lr, betas=(0.9, 0.99), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda k: pace(k, own.steps))
     for step in range(own.steps):
-        tokens, target = lesson(own, step)
-        logits = model.logits(model(tokens))
-        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), target[:, 1:].flatten(), ignore_index=-1)
+        rows = batch(_rows(base, step), base.alphabet)
+        taught = rows.tokens.where(rows.mask, -1)
+        logits = model.logits(model(rows.tokens))
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), taught[:, 1:].flatten(), ignore_index=-1)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
     return model
-
-
-def taught_further(lesson: Callable[[int], Sequence[tuple[str, str]]], steps: int, lr: float, report: int = 0) -> Model:
-    """`tiny-puzzles` after more batches of prompts and answers, those of `lesson`(step); `lessons.line` says of ends.
-
-    The model's record of pass rates and learning rate is dropped, because they are another model's.
-    """
-    more = Base("", lambda rng, own, step: [lessons.line(*x) for x in lesson(step)], Lessons(steps=steps, lr=lr), (),
-                after="tiny-puzzles")
-    return teach(more, report).but(extra=_extra(puzzles.ALPHABET))
 
 
 def imitate(out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -174,22 +166,6 @@ def batch(rows: Sequence[Row], alphabet: str) -> Batch:
     zero, each = torch.zeros(tokens.shape), torch.arange(len(rows))
     return Batch(tokens, mask, zero, zero.long(), zero.long(), length, torch.ones(len(rows)), each,
                  torch.zeros(len(rows)), each, torch.zeros(len(rows)), (), weight=mask / mask.sum())
-
-
-def targets(rows: Batch) -> tuple[Tensor, Tensor]:
-    """(N, T) tokens, and the (N, T) tokens that are taught, -1 where none is."""
-    return rows.tokens, rows.tokens.where(rows.mask, -1)
-
-
-def padded(rows: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
-    """The `targets` of prompts and answers in the characters of sums."""
-    return targets(batch([lessons.line(*x) for x in rows], sums.ALPHABET))
-
-
-def save(folder: Path, model: Decoder, made: Mapping[str, Any]) -> None:
-    """Write a decoder for sums as a Hugging Face folder, and how it was `made`."""
-    own = Characters(sums.ALPHABET, len(sums.ALPHABET))
-    write(folder, Model("", model.config, _detached(model), own), sums.ALPHABET, made)
 
 
 def write(folder: Path, model: Model, alphabet: str, made: Mapping[str, Any]) -> None:

@@ -8,27 +8,14 @@ Design, fixed before the first round:
   eight updates. Once on this machine, in processes of its own; then once per round on a cluster of four nodes with one
   processor each (`ray.cluster_utils.Cluster`: every node has its own scheduler and worker processes). `--at-once` runs
   are in flight, as many as the machine has processors: some nodes have no run.
-- Rounds of kind `kill`: every 4 to 8 seconds (uniform) a node drawn at random is killed with SIGKILL, its scheduler and
-  with it its workers, and an empty node is added. As many rounds as 50 kills take. Every kill records the runs that the
-  node had.
-- One round of kind `partition`: a node's scheduler is stopped (SIGSTOP) until the cluster takes the node for dead,
-  which here takes about four seconds. Its workers go on and write to the runs' folders, while the same runs are started
-  again elsewhere.
-- One round of kind `pause`: a node's scheduler and its workers are stopped until the cluster takes the node for dead
-  and its runs have been started again. Then the workers continue (SIGCONT) in the middle of what they were doing, and
-  the scheduler three seconds later.
-- In these two rounds a node that has a run is drawn, and what is left of it is killed before the next is stopped. Once
-  the cluster takes it for dead, the connections between its workers and this process are closed (`ss -K`, needs root).
-  Ray keeps a task on a dead node as long as its connection is open: in a trial without this, none of eight partitioned
-  runs was started again, six of which ended on nodes that were taken for dead, and a stopped one was waited for until
-  its connection was closed after three minutes. Every interrupted attempt is followed: when a later attempt was
-  started, whether its process was alive then, and when it let go of the run's folder.
+- Rounds: every 4 to 8 seconds (uniform) a node drawn at random is killed with SIGKILL, its scheduler and with it its
+  workers, and an empty node is added. As many rounds as 50 kills take. Every kill records the runs that the node had.
 - The claim of a round holds if every run ends, if its metrics, journal, samples and final weights equal those of this
   machine byte for byte, and if every rollout on the bill has one fate. Reported besides: attempts, and the share of the
   bill that was computed again (account `lost`).
 
-A node that does not start within the 30 s that Ray allows, on a busy machine, is started again. The same command
-continues a record that stopped.
+Commit 3dc66dd6 has the rounds in which a node stops answering (`ray_silent.json`). A node that does not start within
+the 30 s that Ray allows, on a busy machine, is started again. The same command continues a record that stopped.
 """
 
 from __future__ import annotations
@@ -39,9 +26,6 @@ import json
 import os
 import platform
 import random
-import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -57,7 +41,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")       # Ray's default, 15, gives way to all else on a busy machine
 
 from isocost.runs.arm import Arm
-from isocost.runs.attempts import FILE, latest
+from isocost.runs.attempts import FILE
 from isocost.runs.files import read_lines
 from isocost.runs.job import Job
 from isocost.runs.launch.site import HERE, Site
@@ -72,8 +56,6 @@ HEALTH = {      # how soon the cluster takes a silent node for dead, in millisec
     "health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-KILL, PARTITION, PAUSE = "kill", "partition", "pause"
-LATE = 3.0          # seconds between the workers of a paused node and its scheduler
 
 
 def jobs(runs: int, rollouts: int) -> list[Job]:
@@ -122,82 +104,15 @@ def writer(run: Path) -> int | None:
         return None
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def send(pids: Sequence[int], number: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def disconnect(pids: Sequence[int]) -> None:
-    """Close the connections between these processes and this one, as a network that is gone does in the end."""
-    ends: dict[int, set[tuple[str, str]]] = {}      # by process: ports here and there
-    for line in subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout.splitlines():
-        here, there = (x.rpartition(":")[2] for x in line.split()[3:5])
-        for pid in re.findall(r"pid=(\d+)", line):
-            ends.setdefault(int(pid), set()).add((here, there))
-    for here, there in {x for pid in pids for x in ends.get(pid, ())}:
-        if (there, here) in ends.get(os.getpid(), ()):
-            for a, b in ((here, there), (there, here)):
-                subprocess.run(["ss", "-K", "-t", f"sport = :{a} and dport = :{b}"], capture_output=True, check=True)
-
-
-def lines(run: Path) -> int:
-    """Lines of a run's metrics."""
-    try:
-        return (run / "metrics.jsonl").read_bytes().count(b"\n")
-    except OSError:
-        return 0
-
-
-@dataclass
-class Cut:
-    """A node that stopped answering, and what became of the attempts (`each`) that it was making; in seconds."""
-
-    node: Any
-    pids: list[int]
-    at: float
-    each: list[dict[str, Any]]
-    dead: float | None = None       # when the cluster took it for dead
-    woken: float | None = None      # when its workers continued
-    whole: bool = False             # its scheduler continued as well
-
-    @property
-    def raylet(self) -> int:
-        return int(self.node.all_processes["raylet"][0].process.pid)
-
-    def follow(self, folder: Path, now: float) -> None:
-        """Note when each attempt was replaced, and when its process let go of the run's folder."""
-        for x in self.each:
-            run, pid = folder / x["run"], x["pid"]
-            if x["replaced"] is None and latest(run) > x["attempt"]:
-                x.update(replaced=now, alive=alive(pid), wrote=lines(run) - x["lines"])
-            if x["gone"] is None and (not alive(pid) or writer(run) != pid):
-                x["gone"] = now
-
-    def json(self) -> dict[str, Any]:
-        """Of the node and its attempts, by the names of this class."""
-        return {"at": self.at, "dead": self.dead, "woken": self.woken, "each": [
-            {k: v for k, v in x.items() if k not in ("pid", "lines")} for x in self.each]}
-
-
 @dataclass
 class Nodes:
-    """A simulated cluster, whose nodes are killed or stopped from time to time (`due`)."""
+    """A simulated cluster, whose nodes are killed from time to time (`due`)."""
 
-    kind: str
     most: int
     seed: int
     folder: Path        # of the round's runs
     at: list[float] = field(default_factory=list)       # seconds of each kill
     busy: int = 0                                       # runs that the killed nodes had
-    cut: list[Cut] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         from ray.cluster_utils import Cluster
@@ -221,83 +136,31 @@ class Nodes:
     def _pause(self) -> float:
         return self.now + self.rng.uniform(*APART)
 
-    def _runs_of(self, node: Any) -> tuple[list[int], list[dict[str, Any]]]:
-        """The processes of a node, and the attempts that they are making."""
+    def _runs_of(self, node: Any) -> int:
+        """How many runs a node has."""
         pids = processes_of(node.all_processes["raylet"][0].process.pid)
-        holders = {run: writer(run) for run in sorted(self.folder.glob("*")) if (run / "lock").exists()}
-        return pids, [{"run": run.name, "attempt": latest(run), "pid": pid, "lines": lines(run), "replaced": None,
-                       "alive": None, "wrote": None, "gone": None} for run, pid in holders.items() if pid in pids]
+        return sum(writer(lock.parent) in pids for lock in self.folder.glob("*/lock"))
 
     def due(self) -> None:
-        """Kill or stop a node, if it is time."""
-        if self.cut:
-            self._follow(self.cut[-1])
+        """Kill a node, if it is time."""
         if self.now < self.next or len(self.at) == self.most:
             return
-        if self.kind == KILL:
-            victim = self.nodes.pop(self.rng.randrange(len(self.nodes)))
-            self.busy += len(self._runs_of(victim)[1])
-            self.at.append(self.now)
-            self.cluster.remove_node(victim, allow_graceful=False)
-        elif not self._stopped():
-            return
+        victim = self.nodes.pop(self.rng.randrange(len(self.nodes)))
+        self.busy += self._runs_of(victim)
+        self.at.append(self.now)
+        self.cluster.remove_node(victim, allow_graceful=False)
         self.nodes.append(self._added())
         self.next = self._pause()
 
-    def _stopped(self) -> bool:
-        """Stop a node that has a run; False while the last one is not done with, or where none has a run."""
-        if self.cut and not self._done(self.cut[-1]):
-            return False
-        had = [(node, *self._runs_of(node)) for node in self.nodes]
-        if not (had := [x for x in had if x[2]]):
-            return False
-        if self.cut:
-            self._end(self.cut[-1])
-        node, pids, each = self.rng.choice(had)
-        self.nodes.remove(node)
-        found = Cut(node, pids, self.now, each)
-        send([found.raylet, *(pids if self.kind == PAUSE else [])], signal.SIGSTOP)
-        self.at.append(self.now)
-        self.cut.append(found)
-        return True
-
-    def _follow(self, cut: Cut) -> None:
-        """Continue the workers of a node that is taken for dead, and then its scheduler."""
-        import ray
-
-        cut.follow(self.folder, self.now)
-        if cut.dead is None and any(n["NodeID"] == cut.node.node_id and not n["Alive"] for n in ray.nodes()):
-            cut.dead = self.now
-            disconnect(cut.pids)
-        if self.kind == PAUSE and cut.dead is not None and cut.woken is None and all(
-                x["replaced"] is not None for x in cut.each):
-            cut.woken = self.now
-            send(cut.pids, signal.SIGCONT)
-        if cut.woken is not None and not cut.whole and self.now > cut.woken + LATE:
-            cut.whole = True
-            send([cut.raylet], signal.SIGCONT)
-
-    def _done(self, cut: Cut) -> bool:
-        return cut.dead is not None and all(x["gone"] is not None for x in cut.each) and (
-            cut.whole or self.kind == PARTITION)
-
-    def _end(self, cut: Cut) -> None:
-        """Kill what is left of a node."""
-        send([*cut.pids, cut.raylet], signal.SIGCONT)
-        self.cluster.remove_node(cut.node, allow_graceful=False)
-
     def close(self) -> None:
-        if self.cut:
-            self._end(self.cut[-1])
         self.cluster.shutdown()
 
 
 def a_round(
-    runs: Sequence[Job], folder: Path, whole: Mapping[str, Mapping[str, str]], kind: str, asked: argparse.Namespace,
-    seed: int,
+    runs: Sequence[Job], folder: Path, whole: Mapping[str, Mapping[str, str]], asked: argparse.Namespace, seed: int
 ) -> dict[str, Any]:
     """The runs on a cluster, with at most so many kills; compared with those of one machine, by their digests."""
-    nodes = Nodes(kind, asked.kills, seed, folder)
+    nodes = Nodes(asked.kills, seed, folder)
     try:
         ends = Site("ray", nodes.cluster.address).run_all(runs, folder, workers=asked.at_once, watch=nodes.due)
         seconds = time.monotonic() - nodes.began
@@ -314,11 +177,10 @@ def a_round(
         fates.update(end["fates"])
     billed, lost = sum(accounts.values()), accounts["lost"]
     return {
-        "kind": kind,
         "seed": seed,
         "kills": len(nodes.at),
         "killed_at": nodes.at,
-        **({"busy": nodes.busy} if kind == KILL else {"cut": [x.json() for x in nodes.cut]}),
+        "busy": nodes.busy,
         "seconds": round(seconds, 1),
         "runs": len(runs),
         "ended": sum(end["reason"] == "spent" for end in ends),
@@ -359,33 +221,23 @@ def main(asked: argparse.Namespace, folder: Path, keep: Callable[[Mapping[str, A
         "rollouts": asked.rollouts,
         "one_machine": {
             "workers": asked.workers, "seconds": round(time.monotonic() - began, 1),
-            "each": [{"run": j.name, "n": j.n, "seconds": e["seconds"]} for j, e in zip(runs, ends, strict=True)],
+            "each": [{"run": j.name, "n": j.arm["n"], "seconds": e["seconds"]}
+                     for j, e in zip(runs, ends, strict=True)],
         },
         **earlier,
     }
-    while kind := following(record["rounds"], asked):
+    while (killed := sum(r["kills"] for r in record["rounds"])) < asked.least:
         i = len(record["rounds"])
-        found = a_round(runs, folder / f"round-{i}", whole, kind, asked, asked.seed + i)
+        found = a_round(runs, folder / f"round-{i}", whole, asked, asked.seed + i)
         record["rounds"].append(found)
-        killed = [r for r in record["rounds"] if r["kind"] == KILL]
-        record["kills"] = sum(r["kills"] for r in killed)
+        record["kills"] = killed + found["kills"]
         record["equal"], record["of"] = (sum(r[k] for r in record["rounds"]) for k in ("equal", "runs"))
         keep(record)
-        print(f"round {i} ({kind}): {found['kills']} kills in {found['seconds']} s, "
+        print(f"round {i}: {found['kills']} kills in {found['seconds']} s, "
               f"{found['equal']} of {found['runs']} equal, {found['attempts']} attempts, "
               f"billed {found['billed']:,}, fated {found['fated']:,}, "
               f"lost {found['lost_share']:.2%}", flush=True)
     return record
-
-
-def following(rounds: Sequence[Mapping[str, Any]], asked: argparse.Namespace) -> str:
-    """The kind of the next round; empty after the last."""
-    had = Counter(r["kind"] for r in rounds)
-    if sum(r["kills"] for r in rounds if r["kind"] == KILL) < asked.least:
-        return KILL
-    if had[PARTITION] < asked.partitions:
-        return PARTITION
-    return PAUSE if had[PAUSE] < asked.pauses else ""
 
 
 def holds(record: Mapping[str, Any]) -> bool:
@@ -398,9 +250,7 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=30)
     options.add_argument("--rollouts", type=int, default=3072, help="of each run")
-    options.add_argument("--least", type=int, default=50, help="kills: as many rounds of kind kill as they take")
-    options.add_argument("--partitions", type=int, default=1, help="rounds of kind partition")
-    options.add_argument("--pauses", type=int, default=1, help="rounds of kind pause")
+    options.add_argument("--least", type=int, default=50, help="kills: as many rounds as they take")
     options.add_argument("--at-once", type=int, default=2, help="runs in flight on the cluster")
     options.add_argument("--kills", type=int, default=1000, help="at most, per round")
     options.add_argument("--workers", type=int, default=2, help="runs side by side on one machine")

@@ -1,7 +1,13 @@
-"""What a prescription gives away, on studies that are drawn from the real sweeps of `sweeps.py`.
+"""What a prescription gives away, on studies that are drawn from real sweeps of n and of the learning rate.
 
-    python experiments/sweeps_judge.py            every situation in results/sweeps, into results/sweeps/judged.json
+    python experiments/sweeps_judge.py            every situation of results/sweeps, into results/sweeps/judged.json
     python experiments/sweeps_judge.py --again    judges the choices of the last run again, in seconds
+
+A *situation* is a model, its problems and the sizes of a study: B, the length of a pilot run, and three budgets of up
+to four times that length. It was swept over n and over multiples of the starting rule of the learning rate, with paired
+seeds, to its largest budget (`sweeps.py`, commit 3dc66dd6). The rate is constant after the warm-up, which is that of a
+run as long as the pilot's, so a shorter run is the beginning of a longer one. `cpu` are CPU seconds of a run, without
+evaluations.
 
 A study is drawn by giving each n three of a situation's seeds for its pilot, whose length, rounds and rate check are
 those of a user's study (`planner.focus`); the learning-rate probe is left out, so multiplier 1 is the sweep's rule.
@@ -20,8 +26,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,14 +48,27 @@ from isocost.planner.training.standing import means
 from isocost.planner.training.study_runs import PlannedRun, Preset
 from isocost.runs.arm import Arm
 from isocost.steps.training.limits import of_limit
-from sweeps import CHECKED, OUT, SITUATIONS
 
+OUT = Path(__file__).resolve().parent / "results" / "sweeps"
+SITUATIONS = ("level1", "level2", "hard", "worked", "digits4", "digits6", "desk")
+CHECKED = (0.5, 1.0, 2.0)       # multiples of the rule's rate that a pilot checks
 STUDIES, SEEDS, GRID = 40, 3, (2, 4, 8, 16, 32)
 TRAINED = 24    # seeds of training: enough that no budget makes the pilot shorter
 CURRENCIES = ("rollouts", "seconds")
 FELL = 0.1      # reward below that at the pilot's end from which on a run has fallen
 RULES = ("ours", "end", "n8", "n16", "oracle")
 CHOICES = "choices.json"        # what each drawn study prescribed
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The sizes of a sweep's studies. `pilot` and `budgets` are rollouts per run."""
+
+    ns: Sequence[int]
+    B: int
+    pilot: int
+    budgets: Sequence[int]
+    rates: Sequence[float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +83,10 @@ class Sweep:
         return Sweep(name, json.loads((OUT / f"{name}.json").read_text()))
 
     @cached_property
+    def situation(self) -> Situation:
+        return Situation(*(self.data["situation"][f.name] for f in fields(Situation)))
+
+    @cached_property
     def runs(self) -> dict[tuple[int, float], dict[int, dict[str, Any]]]:
         out: dict[tuple[int, float], dict[int, dict[str, Any]]] = {}
         for r in self.data["runs"]:
@@ -71,7 +95,7 @@ class Sweep:
 
     @cached_property
     def grid(self) -> tuple[int, ...]:
-        return tuple(n for n in SITUATIONS[self.name].ns if n in GRID)
+        return tuple(n for n in self.situation.ns if n in GRID)
 
     def curve(self, run: PlannedRun, index: int) -> Curve:
         """A planned run as the sweep's run of this seed, up to its length."""
@@ -94,7 +118,7 @@ class Sweep:
     @cached_property
     def timing(self) -> Timing:
         """CPU seconds by n: those of an update, and of each of its rollouts."""
-        s = SITUATIONS[self.name]
+        s = self.situation
         ns = np.array(self.grid)
         each = np.array([np.median([r["cpu"] for r in self.runs[n, 1.0].values()]) for n in ns]) / max(s.budgets)
         sizes = np.column_stack([1 / (ns * s.B), np.ones(len(ns))])
@@ -104,7 +128,7 @@ class Sweep:
 
 def planned(sweep: Sweep, C: int, currency: str, rounds: bool = True) -> PilotPlan:
     """A quick pilot of this situation, and a budget that pays for two arms of C rollouts; in seconds, at n = 16."""
-    s = SITUATIONS[sweep.name]
+    s = sweep.situation
     length = int(lengths(sweep, currency, C)[8])
     PRESETS[sweep.name] = Preset(sweep.grid, s.B, s.pilot, SEEDS, s.pilot // 4, 1, 1, length, TRAINED)
     timing = sweep.timing if currency == "seconds" else UNTIMED
@@ -131,8 +155,9 @@ def drawn(sweep: Sweep, pilot: PilotPlan, seeds: dict[int, Any]) -> tuple[PilotP
 def study(task: tuple[str, int]) -> dict[str, Any]:
     """One drawn study: for each currency and budget the choices of n, and the prescribed rate."""
     name, number = task
-    sweep, s = Sweep.read(name), SITUATIONS[name]
-    rng = np.random.default_rng([31, list(SITUATIONS).index(name), number])
+    sweep = Sweep.read(name)
+    s = sweep.situation
+    rng = np.random.default_rng([31, SITUATIONS.index(name), number])
     every = {n: sorted(set.intersection(*(set(sweep.runs[n, x]) for x in CHECKED))) for n in sweep.grid}
     seeds = {n: rng.permutation(every[n]) for n in sweep.grid}
     out: dict[str, Any] = {"situation": name, "number": number, "cells": {}}
@@ -154,15 +179,15 @@ def study(task: tuple[str, int]) -> dict[str, Any]:
 
 def lengths(sweep: Sweep, currency: str, C: int) -> dict[int, float]:
     """n -> the rollouts that cost as much as C of n = 16, at most those of the sweep."""
-    each = {n: sweep.timing.per_rollout(n, SITUATIONS[sweep.name].B) for n in sweep.grid}
-    most = float(max(SITUATIONS[sweep.name].budgets))
+    each = {n: sweep.timing.per_rollout(n, sweep.situation.B) for n in sweep.grid}
+    most = float(max(sweep.situation.budgets))
     return {n: float(C) if currency == "rollouts" else min(most, C * each[16] / each[n]) for n in sweep.grid}
 
 
 def judged(sweep: Sweep, cell: str, row: dict[str, Any]) -> dict[str, Any]:
     """The shortfalls of the choices of one study at one budget."""
     currency, C = cell.split()
-    own, s, x = lengths(sweep, currency, int(C)), SITUATIONS[sweep.name], row["rate"]
+    own, s, x = lengths(sweep, currency, int(C)), sweep.situation, row["rate"]
     reward = {(n, r): sweep.truth(n, r, own[n]) for n in sweep.grid for r in s.rates}
     best, most = max(reward[n, x] for n in sweep.grid), max(reward.values())
     chosen = {**{k: row[k] for k in ("ours", "end", "oracle")}, "n8": 8, "n16": 16}
@@ -176,10 +201,9 @@ def judged(sweep: Sweep, cell: str, row: dict[str, Any]) -> dict[str, Any]:
 
 def oracle(name: str) -> dict[str, int]:
     """For each currency and budget, the law's choice of n from the pilots of every seed."""
-    sweep, s = Sweep.read(name), SITUATIONS[name]
-    out = {}
+    sweep, out = Sweep.read(name), {}
     for currency in CURRENCIES:
-        for C in s.budgets:
+        for C in sweep.situation.budgets:
             pilot = planned(sweep, C, currency, rounds=False)
             arm = [r for r in pilot.of_purpose("pilot") if r.index == 0]
             law = fit_law([replace(sweep.curve(r, i), run=f"{r.name}-{i}") for r in arm
@@ -214,7 +238,7 @@ def choices(names: list[str], studies: int, workers: int) -> list[dict[str, Any]
 def main(found: list[dict[str, Any]], out: Path) -> None:
     kept: dict[str, Any] = {"situations": {}}
     every = []
-    for name in sorted({f["situation"] for f in found}, key=list(SITUATIONS).index):
+    for name in sorted({f["situation"] for f in found}, key=SITUATIONS.index):
         sweep, own = Sweep.read(name), [f["cells"] for f in found if f["situation"] == name]
         rows = {cell: [judged(sweep, cell, f[cell]) for f in own] for cell in own[0]}
         together = [r for cell in rows.values() for r in cell]
@@ -229,7 +253,7 @@ def main(found: list[dict[str, Any]], out: Path) -> None:
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--situations", nargs="+", default=[n for n in SITUATIONS if (OUT / f"{n}.json").exists()])
+    options.add_argument("--situations", nargs="+", default=list(SITUATIONS))
     options.add_argument("--studies", type=int, default=STUDIES)
     options.add_argument("--workers", type=int, default=2)
     options.add_argument("--again", action="store_true", help=f"judge the choices in {CHOICES} again")

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import vllm_dtype
+import real_vllm
 from fake_vllm import serving
 from isocost import meter as meters
 from isocost import methods
@@ -336,8 +336,8 @@ def real(tmp_path_factory):
     if not PYTHON:
         pytest.skip("ISOCOST_VLLM_PYTHON names no python with vLLM")
     home = tmp_path_factory.mktemp("vllm")
-    folder = vllm_dtype.random_model(home / "model")
-    with vllm_dtype.serving(PYTHON, folder, home / "log") as url:
+    folder = real_vllm.random_model(home / "model")
+    with real_vllm.serving(PYTHON, folder, home / "log") as url:
         yield url, folder
 
 

@@ -38,7 +38,7 @@ def section(r: Record) -> str:
     ns = markdown_table(["situation", "isocost", *OTHERS.values(), "law identified", "prescribed"],
                         [_alone(*row) for row in rows])
     return (f"## The choice of n on real sweeps\n\n{text}\n\n{_line(WHOLE)}\n\n{whole}\n{_line(NS)}\n\n{ns}\n"
-            "`python experiments/sweeps.py run && python experiments/sweeps_judge.py`\n")
+            "`python experiments/sweeps_judge.py`\n")
 
 
 def _line(text: str) -> str:
