@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import train_or_infer as study
-from isocost.disk.jsonfile import read_json
 from isocost.errors import UserError
-from isocost.planner.forecast import digest
 from isocost.planner.frontier import Pair, PolicyFrontier
 
 
@@ -93,10 +91,10 @@ def test_a_pair_needs_a_finite_table_and_an_answer_that_costs_something():
 
 
 def test_the_page_and_its_pictures_are_those_of_the_sealed_record():
-    record = read_json(study.KEPT)
+    record = study.read_json(study.KEPT)
     sealed = {k: record[k] for k in ("budgets", "seeds", "pilot", "rates", "forecasts")}
-    assert digest(sealed) == record["seal"]
-    assert study.PAGE.read_text(encoding="utf-8") == study.text(record), "python -m experiments.train_or_infer"
+    assert study.digest(sealed) == record["seal"]
+    assert study.PAGE.read_text(encoding="utf-8") == study.text(record), "python -m experiments.train_or_infer page"
     for kind in study.WANTED:
         kept = study.IMAGES / f"train-or-infer-{kind}-light.svg"
         assert kept.read_text(encoding="utf-8") == study.picture(record, kind, False)
