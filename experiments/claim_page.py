@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import inf
@@ -16,7 +15,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from experiments import control_claims, strategy_claims
+from experiments import control_claims, pages, strategy_claims
 from experiments.claim import (
     FAILS,
     FLOOR,
@@ -36,6 +35,7 @@ from experiments.claim import (
     repeatable,
     rows,
 )
+from experiments.pages import wrapped
 from isocost import methods
 from isocost.compare.design import arm_of
 from isocost.control import methods as control
@@ -149,7 +149,7 @@ def page(found: Records) -> str:
     parts = [HEAD.format(older=len(older), commit=older[0].sealed) if older else HEAD.partition("{older}")[0],
              f"## Answers\n\n{count[HOLDS]} claims hold, {count[FAILS]} do not, {count[UNKNOWN]} are undecided.\n",
              SHOWN, table] if done else [HEAD.partition("{older}")[0], "No claim has been asked yet.\n"]
-    parts += [_picture()] if done else []
+    parts += [pages.picture(PICTURE, ALT)] if done else []
     if sealed:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
     if waiting := [n for n in every if n not in found]:
@@ -165,14 +165,7 @@ def page(found: Records) -> str:
     again = f"{len(took)} claims, {sum(took.values()) / 3600:.1f} CPU-hours"
     commands = ("python -m experiments.claim pilot liteppo-hard-sums", "# then seal, run",
                 f"# repeat all: {again}")
-    return filled("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
-
-
-def filled(text: str) -> str:
-    """The text with long lines of prose broken at 120 characters; tables, pictures and commands stay."""
-    return "\n".join(line if line[:1] in ("|", "<", " ") or len(line) <= 120 else textwrap.fill(
-        line, 120, break_on_hyphens=False, break_long_words=False, subsequent_indent="  " * (line[:2] == "- "))
-                     for line in text.split("\n"))
+    return wrapped("\n".join([*parts, "## Ask a claim\n", "```sh", *commands, "```\n"]))
 
 
 def _tries(name: str, every: Mapping[str, Claim], found: Records) -> str:
@@ -242,11 +235,6 @@ def _where(claim: Claim) -> str:
 def anchor(title: str) -> str:
     """A heading's anchor, as GitHub makes it."""
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-
-
-def _picture() -> str:
-    return (f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/{PICTURE}-dark.svg">\n'
-            f'  <img alt="{ALT}" src="images/{PICTURE}-light.svg">\n</picture>\n')
 
 
 def picture(found: Records, dark: bool) -> str:

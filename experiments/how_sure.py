@@ -10,11 +10,11 @@ same records and code give the same page.
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import made_with
+import pages
 from accuracy import choice, comparisons, costs, falls, real, second, simulated, stopping
 from accuracy.pieces import Record
 from isocost.report import theme
@@ -57,7 +57,7 @@ def page(found: Mapping[str, Record]) -> str:
     absent = [f"`experiments/results/{name}.json`" for name in PARTS if name not in found]
     if absent:
         parts.append(f"Not measured yet: {', '.join(absent)}.\n")
-    return "\n".join(map(wrapped, "\n".join(parts).split("\n")))
+    return pages.wrapped("\n".join(parts))
 
 
 def _fresh(record: Record) -> str:
@@ -65,13 +65,6 @@ def _fresh(record: Record) -> str:
     return (f"Logs of other trainers have a page of their own, [other people's runs](outside_curves.md). On "
             f"{every['sources']} fresh public sources {100 * every['held']:.1f} % of the 90 % intervals hold, and "
             f"{100 * training['held']:.1f} % of those for training rewards of language models.\n")
-
-
-def wrapped(line: str) -> str:
-    """A paragraph in lines of at most 120 characters; tables, pictures and headings as they are."""
-    if len(line) <= 120 or line.lstrip()[:1] in "|<#" or line.startswith("`python "):
-        return line
-    return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def pictures(found: Mapping[str, Record]) -> dict[str, str]:

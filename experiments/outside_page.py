@@ -8,7 +8,6 @@ percentiles): cases of one source are alike, so sources are what is counted.
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import made_with
+import pages
 from isocost.screen.words import markdown_table
 from outside import LEVEL, NAIVE, RESULTS, RIVALS, TRAINING, interval, median, score, weigh
 
@@ -137,14 +137,7 @@ def page(found: Mapping[str, Record]) -> str:
         *([f"{old}\n"] if old else []),
         *_targets(judged(found, FRESH)), *_table(found), *_misses(judged(found, FRESH)), *_not_risen(found),
         *_factor(found), *_sought(found), *_limits(found)]
-    return "\n".join(map(wrapped, parts))
-
-
-def wrapped(part: str) -> str:
-    """A part with its paragraphs and items in lines of at most 120 characters; tables as they are."""
-    return "\n".join(line if len(line) <= 120 or line.startswith("|") else textwrap.fill(
-        line, 120, subsequent_indent="  " if line.startswith("- ") else "", break_long_words=False,
-        break_on_hyphens=False) for line in part.split("\n"))
+    return pages.wrapped("\n".join(parts))
 
 
 def _targets(record: Record) -> list[str]:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from experiments import pages
 from isocost import methods
 from isocost.disk.jsonfile import read_json, write_json
 from isocost.errors import UserError
@@ -485,11 +486,7 @@ The cheapest pair for an accuracy and a number of answers, with its FLOP; undeci
 Number of answers from which GRPO's largest budget is cheaper than the base:
 
 {even}
-<picture>
-  <source media="(prefers-color-scheme: dark)" srcset="images/train-or-infer-best-of-dark.svg">
-  <img alt="Accuracy against FLOP, a frontier for each number of answers" src="images/train-or-infer-best-of-light.svg">
-</picture>
-
+{picture}
 ## Forecasts before training
 
 A law forecasts one sample; [measured policies](train_or_think.md) give the other strategies. Here GRPO's largest budget
@@ -526,6 +523,8 @@ def text(record: Mapping[str, Any]) -> str:
         seal=record["seal"][:12], which=which(record), fewer=FEWER, rate=BESIDE_RATE, budget=f"{LARGEST} TFLOP",
         best_of=gains(record, "best-of"), vote=gains(record, "vote"),
         fewest=FEWEST, foretold=ahead(record),
+        picture=pages.picture("train-or-infer-best-of",
+                              "Accuracy against FLOP, a frontier for each number of answers"),
         answers=markdown_table(["question", "difference", "pilot", "answer"], rows),
         cheapest="\n".join(f"{'With' if k == 'best-of' else 'Without'} a verifier:\n\n{_cheapest(made[k], WANTED[k])}"
                            for k in WANTED), even=break_evens(record))

@@ -14,7 +14,8 @@ from typing import Any
 from docs.build import catalogue
 from experiments import control_claims
 from experiments.claim import failed, kept
-from experiments.claim_page import filled, home_of
+from experiments.claim_page import home_of
+from experiments.pages import wrapped
 from isocost.contract.agents import task_of
 from isocost.control import methods
 from isocost.recipe import describe, functions
@@ -76,7 +77,7 @@ def page() -> str:
                  + (", frames" if task.space.frames else "") + (", decisions" if task.space.held else ""))
         rows.append(f"| [{name}](#{_anchor(card.title)}) | {catalogue._paper(card)} | {needs} | "
                     f"{card.claim} | {work.update.flop:,} | {work.paper:,} | {work.evaluated.flop:,} |")
-    head = filled(HEAD.format(count=len(names), claims=_claims(), lock=_lock(), **_speed())) + "\n".join(rows)
+    head = wrapped(HEAD.format(count=len(names), claims=_claims(), lock=_lock(), **_speed())) + "\n".join(rows)
     return "\n\n".join([head, *map(_section, names)]) + "\n"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import altair as alt
 
+import pages
 from isocost.report import theme
 
 Record = Mapping[str, Any]
@@ -17,11 +18,8 @@ HELD = " of commit 21b990aa"     # after the command of a record whose script is
 
 
 def picture(key: str, alt_text: str) -> str:
-    """A picture in two themes."""
-    return (
-        f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/how-sure-{key}-dark.svg">\n'
-        f'  <img alt="{alt_text}" src="images/how-sure-{key}-light.svg">\n</picture>\n'
-    )
+    """A picture of the page."""
+    return pages.picture(f"how-sure-{key}", alt_text)
 
 
 def percent(x: float | None, digits: int = 1) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isocost import found
 from isocost.screen.display import Row
 from isocost.screen.words import counted
 
@@ -35,10 +37,23 @@ class Promise:
         return {"promise": self.promise, "state": self.state, "kept": self.kept, "why": self.why}
 
 
+def sentence(promise: Callable[..., str]) -> str:
+    """What is promised: the first line of the docstring of its check."""
+    return (inspect.getdoc(promise) or "").splitlines()[0]
+
+
+def broken(promise: Callable[..., str], file: str, *given: Any) -> str:
+    """Why a promise of a user's file is broken, by its check of what is `given`; empty if it is kept."""
+    try:
+        return promise(*given)
+    except Exception as error:      # other people's files may raise anything, and the rest is still checked
+        return found.told(error, file)
+
+
 def told(name: str, findings: Sequence[Promise], more: str = "") -> list[Row]:
     """A line per promise, with the reason where it is broken, then the result on the method or environment `name`."""
-    broken = [f for f in findings if f.state == "BROKEN"]
-    counts = f"breaks {len(broken)} of {counted(len(findings), 'promise')}" if broken else "keeps the contract"
-    lines = [line for f in findings for line in ((f.state, f.promise), *((("", f.why),) if f in broken else ()))]
+    wrong = [f for f in findings if f.state == "BROKEN"]
+    counts = f"breaks {len(wrong)} of {counted(len(findings), 'promise')}" if wrong else "keeps the contract"
+    lines = [line for f in findings for line in ((f.state, f.promise), *((("", f.why),) if f in wrong else ()))]
     return [*(Row("", f"{state:<9} {text}", "command") for state, text in lines),
             Row("", f"{name} {counts}{more}", "head")]

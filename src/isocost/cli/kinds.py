@@ -75,7 +75,6 @@ def without_kinds(asked: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
     type=POSITIVE,
     help="learning rate at which the rule is anchored; the probe also runs 1/4 and 4 times it",
 )
-@click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
 @click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
 @click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
 @click.option("--turns", metavar="H,H", help="turn limits of training that the pilot compares, of dialogues  [default: "

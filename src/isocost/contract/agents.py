@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isocost import found
 from isocost.control import methods
 from isocost.control.loop import Loop, StackedRun
 from isocost.control.luck import Luck
@@ -25,7 +23,7 @@ from isocost.control.seams import Agent
 from isocost.control.tasks import open_task
 from isocost.control.types import ControlTask, Progress, Transitions
 from isocost.errors import UserError
-from isocost.promise import Promise
+from isocost.promise import Promise, broken, sentence
 from isocost.recipe import describe
 
 # the first that it takes
@@ -100,18 +98,13 @@ def check(name: str) -> list[Promise]:
     that build on it."""
     trial, first, out = AgentTrial(name), AgentTrial(name, True), list[Promise]()
     for promise in PROMISES:
-        said = (inspect.getdoc(promise) or "").splitlines()[0]
-        if broken := next((p for p in out[1:3] if not p.kept), None):
-            out.append(Promise(said, f"not tried before this is kept: {broken.promise}", tried=False))
+        if needed := next((p for p in out[1:3] if not p.kept), None):
+            out.append(Promise(sentence(promise), f"not tried before this is kept: {needed.promise}", tried=False))
             continue
-        try:
-            why = promise(trial)
-            if not why and len(out) > 1 and trial.agent.warms:
-                told = promise(first)
-                why = told and f"before the first sample: {told}"
-        except Exception as error:      # other people's files may raise anything, and the rest is still checked
-            why = found.told(error, trial.module.__file__)
-        out.append(Promise(said, why))
+        why = broken(promise, trial.module.__file__, trial)
+        if not why and len(out) > 1 and trial.agent.warms and (told := broken(promise, trial.module.__file__, first)):
+            why = f"before the first sample: {told}"
+        out.append(Promise(sentence(promise), why))
     return out
 
 

@@ -27,7 +27,7 @@ from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.loop import Step, train
 from isocost.parts import select
-from isocost.promise import Promise
+from isocost.promise import Promise, broken, sentence
 from isocost.recipe import describe, diff, fingerprint, functions, paced
 from isocost.scorers import pretended
 from isocost.seams import Pace, Recipe
@@ -98,11 +98,11 @@ def check(
     default it is the toy world: of dialogues, if a function of the method declares `needs_turns`."""
     trial, found = Trial(methods.load(name), make_world), dict[str, Promise]()
     for promise in promises or PROMISES:
-        broken = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")
-        why = _why(promise, trial) if not broken else found[broken].why
-        if broken and found[broken].tried:
-            why = f"not tried before this is kept: {found[broken].promise}"
-        found[promise.__name__] = Promise(_sentence(promise), why, tried=not broken)
+        first = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")
+        why = found[first].why if first else broken(promise, trial.method.__file__, trial)
+        if first and found[first].tried:
+            why = f"not tried before this is kept: {found[first].promise}"
+        found[promise.__name__] = Promise(sentence(promise), why, tried=not first)
     return list(found.values())
 
 
@@ -179,17 +179,6 @@ def _wrong_value(recipe: Recipe, make_world: Callable[[], World]) -> str:
 
 def _trial(recipe: Recipe, make_world: Callable[[], World]) -> Trial:
     return Trial(SimpleNamespace(recipe=recipe.but), make_world)
-
-
-def _why(promise: PromiseTest, trial: Trial) -> str:
-    try:
-        return promise(trial)
-    except Exception as error:      # other people's files may raise anything, and the rest should still be checked
-        return methods.told(error, trial.method.__file__)
-
-
-def _sentence(promise: PromiseTest) -> str:
-    return (inspect.getdoc(promise) or "").splitlines()[0]
 
 
 def card(trial: Trial) -> str:

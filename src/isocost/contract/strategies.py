@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from isocost import found, meter, strategies
+from isocost import meter, strategies
 from isocost.chance import Purpose
 from isocost.contract.check import toy_for
 from isocost.gather import finished
-from isocost.promise import Promise
+from isocost.promise import Promise, broken, sentence
 from isocost.recipe import knobs
 from isocost.scorers import outcome
 from isocost.seams import Pace, Play
@@ -32,14 +32,7 @@ FRAMES = {"frames": 1, "most_frames": 4}        # of its problems, which show no
 def check(name: str) -> list[Promise]:
     """Check a strategy, by name or path, against every promise, in the toy world."""
     module, strategy = strategies.KIND.load(name.partition(":")[0]), strategies.parse(name)
-    out = []
-    for promise in PROMISES:
-        try:
-            why = promise(module, strategy)
-        except Exception as error:      # other people's files may raise anything, and the rest is still checked
-            why = found.told(error, module.__file__)
-        out.append(Promise((inspect.getdoc(promise) or "").splitlines()[0], why))
-    return out
+    return [Promise(sentence(promise), broken(promise, module.__file__, module, strategy)) for promise in PROMISES]
 
 
 class _Watched:

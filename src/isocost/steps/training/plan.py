@@ -178,13 +178,11 @@ def _plan_pilot(study: StudyRecord, options: PlanOptions, budget: Budget | None)
     asked, known = study.asked, study.profiled()
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
-    rate = None
     start = starting_rule(known["parameters"], own=known.get("starting_rate"), adapter="learned" in known)
     if at := known.get("at"):   # the rate that the user's trainer was profiled at, and its rollouts per update
         start = given(at["lr"], at["nB"])
-    lr, exponent, samples = options.lr, options.lr_exponent, options.samples
-    if lr is not None or exponent is not None or at:
-        rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
+    samples = options.samples
+    rate = given(options.lr or start.lr0, start.reference) if options.lr is not None or at else None
     evaluation = EvaluationPlan(held_out, None if exact else samples or study.setting.evaluation.samples)
     if study.trainer is not None:
         evaluation = replace(evaluation, splits=1, even=EVALUATIONS)

@@ -34,7 +34,7 @@ class PlanOptions:
 
     size, budget: a preset's name, or what pilot and training may spend, with a unit ("2h", "50k-rollouts"); without
         either, `quick`.
-    lr, lr_exponent: the learning rate that the probe varies, and the exponent of the rule in n B.
+    lr: the learning rate that the probe varies.
     groups, fixed_batch: B, problems per update; or n B, rollouts per update.
     metric, samples, evaluation_share: what laws are of; samples per held-out problem, at most; the cost of evaluations
         over the cost of training, at most.
@@ -45,7 +45,6 @@ class PlanOptions:
     size: str | None = None
     budget: str | None = None
     lr: float | None = None
-    lr_exponent: float | None = None
     groups: int | None = None
     fixed_batch: int | None = None
     metric: str | None = None
@@ -59,8 +58,7 @@ class PlanOptions:
     @property
     def shape(self) -> bool:
         """Whether they say which runs a pilot has."""
-        of_runs = (self.size, self.lr, self.lr_exponent, self.groups, self.fixed_batch, self.samples,
-                   self.evaluation_share, self.turns)
+        of_runs = (self.size, self.lr, self.groups, self.fixed_batch, self.samples, self.evaluation_share, self.turns)
         return any(x is not None for x in of_runs)
 
     @property
