@@ -68,7 +68,8 @@ number.
 
 Claims about [control](control_methods.md) are asked in the same way, with two exceptions: a pilot has three learning
 rates, and the middle one must be best; and the rules use the mean return over a run where the question does. After a
-refusal, rates, lengths and datasets were changed and piloted again; `dqn_target` and `weighting` then asked less.
+refusal, rates, lengths and datasets were changed and piloted again; `dqn_target`, `weighting` and `wsrl_dip` then
+asked less.
 
 {older} claims are older than the gate. They were sealed as source text: the files `NAME.py` in the headlines folder of
 experiments, commit {commit}. Their intervals are two-sided, 95 % for all questions of a claim together.
