@@ -67,8 +67,7 @@ def touched(changed: Iterable[str], kind: ModuleType = methods) -> set[str]:
 
 def turn(commit: str, kind: ModuleType = methods) -> set[str]:
     """A quarter of the methods."""
-    return {name for name in kind.KIND.shipped()
-            if hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % PART == 0}
+    return {name for name in kind.KIND.shipped() if hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % PART == 0}
 
 
 def not_committed(*where: str) -> list[str]:
