@@ -1,4 +1,4 @@
-"""One thread, so that other work on the machine cannot slow the suite tenfold; shapes in annotations are checked."""
+"""One thread, so that other work on the machine cannot slow the suite tenfold; shapes are checked in turn."""
 
 import gc
 import os
@@ -24,6 +24,7 @@ import torch  # noqa: E402 - after the hook, or the shapes would not be checked
 
 import isocost  # noqa: E402, F401 - before torch's first product: it makes the settings of torch's libraries
 from fixtures.study_records import write_study  # noqa: E402 - it imports isocost
+from in_turn import checks_shapes  # noqa: E402 - it imports isocost
 from programs import Shell, locked, programs  # noqa: E402 - it imports isocost
 
 torch.set_num_threads(1)
@@ -35,15 +36,26 @@ def pytest_collection_finish() -> None:
     gc.freeze()     # modules and tests stay to the end: no collection need go through them again
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shapes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Shapes are checked in the files whose turn it is; with `-m release` and `-m slow` in all."""
+    file = request.path.relative_to(request.config.rootpath).as_posix()
+    asked = request.config.getoption("-m") != request.config.getini("addopts")[2]
+    config.update("jaxtyping_disable", not (asked or checks_shapes(file)))
+    yield
+    config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture
 def unchecked_shapes() -> Iterator[None]:
     """Shapes are not checked where every method runs: that takes a third of the time, of dialogues half.
 
     `test_every_method_runs_as_it_is_and_at_the_usual_sizes` checks them, with every method.
     """
+    before = config.jaxtyping_disable
     config.update("jaxtyping_disable", True)
     yield
-    config.update("jaxtyping_disable", False)
+    config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="session")

@@ -73,9 +73,7 @@ class Datum(Fields):
 
 
 class SamplingParams(Fields):
-    model_fields: ClassVar = {
-        "max_tokens": None, "seed": None, "stop": None, "temperature": 1, "top_k": -1, "top_p": 1,
-    }
+    model_fields: ClassVar = {"max_tokens": None, "seed": None, "stop": None, "temperature": 1, "top_k": -1, "top_p": 1}
 
 
 class AdamParams(Fields):
@@ -199,8 +197,7 @@ class TrainingClient:
             if "decay" in self.server.faults:
                 p.mul_(1 - 1e-3)
             p.mul_(1 - a.learning_rate * a.weight_decay)
-            p.sub_(a.learning_rate * (m / (1 - a.beta1**self.steps))
-                   / ((v / (1 - a.beta2**self.steps)).sqrt() + a.eps))
+            p.sub_(a.learning_rate * (m / (1 - a.beta1**self.steps)) / ((v / (1 - a.beta2**self.steps)).sqrt() + a.eps))
             p.grad = None
         return RESULT(SimpleNamespace(metrics={"fake/grad_norm": float(norm)}))
 

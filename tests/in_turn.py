@@ -21,6 +21,7 @@ from isocost.control import methods as control_methods
 from trees import nodes, sources
 
 SINCE, PART = 10, 4
+SHAPED = ("tests/test_methods.py", "tests/test_parts.py", "tests/test_feed.py", "tests/test_agents.py")
 HOME = Path(__file__).parents[1]
 KINDS = {       # what a method consists of
     methods: ("methods", "parts"), control_methods: ("control/methods", "control"),
@@ -65,10 +66,29 @@ def touched(changed: Iterable[str], kind: ModuleType = methods) -> set[str]:
     return {name for name in kind.KIND.shipped() if rests_on()[f"{kind.__name__}.{name}"] & files}
 
 
+def drawn(commit: str, name: str) -> bool:
+    """Whether a name is in the quarter of a commit."""
+    return hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % PART == 0
+
+
 def turn(commit: str, kind: ModuleType = methods) -> set[str]:
     """A quarter of the methods."""
-    return {name for name in kind.KIND.shipped()
-            if hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % PART == 0}
+    return {name for name in kind.KIND.shipped() if drawn(commit, name)}
+
+
+@cache
+def commit() -> str:
+    """The commit whose turn it is. Raises OSError or CalledProcessError where there is none."""
+    return git("rev-parse", "HEAD")[0]
+
+
+def checks_shapes(file: str) -> bool:
+    """Whether shapes in annotations are checked in a test file: always in those of `SHAPED`, and in a quarter of the
+    others by the commit. The checks take a third of the time of tests that train or sample."""
+    try:
+        return file in SHAPED or drawn(commit(), file)
+    except (OSError, subprocess.CalledProcessError):
+        return True
 
 
 def not_committed(*where: str) -> list[str]:
@@ -82,11 +102,11 @@ def in_turn(kind: ModuleType = methods) -> frozenset[str]:
     """The methods whose turn it is at this commit."""
     where = [f"src/isocost/{room}" for room in KINDS[kind]]
     try:
-        (commit,) = git("rev-parse", "HEAD")
+        now = commit()
         changed = [*git("diff", "--name-only", f"HEAD~{SINCE}", "--", where[0]), *not_committed(*where)]
     except (OSError, subprocess.CalledProcessError):
         return frozenset(kind.KIND.shipped())
-    return frozenset(touched(changed, kind) | turn(commit, kind))
+    return frozenset(touched(changed, kind) | turn(now, kind))
 
 
 def when_changed(*where: str) -> pytest.MarkDecorator:

@@ -257,9 +257,7 @@ def left_by(path: Path) -> dict[str, bytes]:
 def standing(path: Path) -> str:
     """Where a kill at a random instant landed, as far as the disk tells."""
     steps = sum("reward" in x for x in read_lines(path / "metrics.jsonl"))
-    last = (
-        [p.name for p in sorted((path / "checkpoints").glob("*"))] if (path / "checkpoints").exists() else []
-    )
+    last = ([p.name for p in sorted((path / "checkpoints").glob("*"))] if (path / "checkpoints").exists() else [])
     return f"{steps} steps on disk, checkpoints {', '.join(last) or 'none'}"
 
 
@@ -370,9 +368,7 @@ def only(some: Mapping[str, Job], instants: int, seed: int, folder: Path) -> dic
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--instants", type=int, default=50)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path)

@@ -211,8 +211,7 @@ def test_what_a_profile_says_of_dialogues_is_worked_from_its_lines():
     assert said["ends"] == {"success": 0.5, "out of turns": 0.25, "environment failed": 0.25}
     assert said["faults"] == {k: round(n / 7, 5) for k, n in (("environment", 1), ("tool", 1), ("model", 2))}
     assert said["listed"][0]["fault"] == "model: no call" and said["reread"] == 0.8
-    assert said["success_costs"] == {"rollouts": 2.0, "env_steps": 3.5, "written": 15.0, "read": 10.0,
-                                     "reread": 40.0}
+    assert said["success_costs"] == {"rollouts": 2.0, "env_steps": 3.5, "written": 15.0, "read": 10.0, "reread": 40.0}
     assert said["ended"] == [
         {"end": end, "turn": turn, "rollouts": 1}
         for end, turn in (("success", 1), ("success", 2), ("environment failed", 1), ("out of turns", 3))]

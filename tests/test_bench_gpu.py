@@ -83,8 +83,7 @@ def test_a_stage_that_was_stopped_measures_the_rest_and_an_error_is_tried_again(
 def test_the_page_shows_what_is_on_record_and_no_toy(toy):
     row = {"stage": "speed", "ms_per_tick": 0.5, "GB": None, "s_per_step": {"isocost": 1.5}, "seconds": 2.0}
     machine = {"processor": "A CPU", "cores": 2, "versions": {"torch": "2"}}
-    record = {"device": "A GPU", "tiny": True, "machine": machine,
-              "rows": {"decode 135M 16": row}}
+    record = {"device": "A GPU", "tiny": True, "machine": machine, "rows": {"decode 135M 16": row}}
     assert gpu.page([record]) == gpu.page([]) and "**Nothing is measured on a GPU yet**" in gpu.page([])
     shown = gpu.page([{**record, "tiny": False}])
     assert "Measured on: A GPU." in shown and "## A GPU" in shown and "Nothing is measured" not in shown

@@ -59,8 +59,7 @@ def test_a_run_is_billed_part_by_part(tmp_path):
     found = values(bills.billed([write_run(tmp_path)]))
     times = {"sampling": 2, "learning": 3, "evaluation": 0.5, "grading": 1, "start-up": 0.5, "loop": 2.8,
              "waiting": 0.7, "lost": 0.2, ALL: 10.7}
-    flops = {"sampling": 2 * P * 260, "learning": 2 * P * 10 + 6 * P * 260, "evaluation": 2 * P * 50,
-             "lost": 2 * P * 7}
+    flops = {"sampling": 2 * P * 260, "learning": 2 * P * 10 + 6 * P * 260, "evaluation": 2 * P * 50, "lost": 2 * P * 7}
     expected = {(part, SECONDS): x for part, x in times.items()} | {(part, FLOPS): x for part, x in flops.items()} | {
         (ALL, FLOPS): sum(flops.values()), (ALL, CPU): 8, ("evaluation", CPU): 0.4,
         ("sampling", TOKENS): 100, ("evaluation", TOKENS): 20, ("lost", TOKENS): 7, (ALL, TOKENS): 127}

@@ -24,9 +24,7 @@ def test_philox_gives_the_published_vectors():
 
 def test_a_position_draws_the_same_in_whatever_range_it_is_asked_for():
     whole = uniforms(PLACE, range(6), 0, 0, 23)
-    parts = np.concatenate(
-        [uniforms(PLACE, range(6), 0, a, b - a) for a, b in ((0, 3), (3, 4), (4, 11), (11, 23))], 1
-    )
+    parts = np.concatenate([uniforms(PLACE, range(6), 0, a, b - a) for a, b in ((0, 3), (3, 4), (4, 11), (11, 23))], 1)
     assert (whole == parts).all()
     assert (uniforms(PLACE, [4], 0, 0, 23)[0] == whole[4]).all()
 
@@ -57,12 +55,7 @@ def test_draws_are_uniform_inside_the_open_interval():
 def test_generators_differ_by_address_and_purpose():
     draws = {
         tuple(generator(*a).integers(1 << 30, size=4))
-        for a in (
-            (0, Purpose.CHOOSE, 0),
-            (0, Purpose.CHOOSE, 1),
-            (0, Purpose.SPLIT, 0),
-            (1, Purpose.CHOOSE, 0),
-        )
+        for a in ((0, Purpose.CHOOSE, 0), (0, Purpose.CHOOSE, 1), (0, Purpose.SPLIT, 0), (1, Purpose.CHOOSE, 0))
     }
     assert len(draws) == 4
 

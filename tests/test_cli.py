@@ -393,8 +393,7 @@ def test_a_reward_that_fails_once_it_runs_ends_the_run_before_its_budget_is_spen
     *((command, "dies", "RuntimeError: no") for command in (
         (*RUN, "--budget", "64-rollouts"), (*RUN, "--budget", "64-rollouts", "--dry-run"), ("doctor", "tiny", *DATA),
         ("profile", "--out", "s", *DATA), ("compare", "grpo", "dapo", "--budget", "50k-rollouts", *DATA))),
-    ((*RUN, "--budget", "64-rollouts"), "words",
-     "TypeError: words returned '1.0' (str) where a number was expected")])
+    ((*RUN, "--budget", "64-rollouts"), "words", "TypeError: words returned '1.0' (str) where a number was expected")])
 def test_a_reward_that_always_fails_is_named_with_its_row_before_anything_is_sampled(here, command, reward, told):
     text = said(*command, "--reward", f"my.py:{reward}", code=2)
     assert "gives no reward to any of the 4 rows" in text and "First: problem 1 (id 'sum-" in text and told in text

@@ -311,8 +311,7 @@ def test_a_wave_that_is_halted_returns_what_it_has(server, served):
 
     async def halted():
         start = Segment.empty().read(world.text.prompt(local.problems[0].prompt), Role.PROMPT)
-        task = asyncio.ensure_future(
-            world.engine.generate(start, range(2), place=place, turn=0, max_tokens=4))
+        task = asyncio.ensure_future(world.engine.generate(start, range(2), place=place, turn=0, max_tokens=4))
         while len(server.asked) < 3:
             await asyncio.sleep(0.01)
         world.engine.halt(place)

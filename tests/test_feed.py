@@ -208,10 +208,7 @@ def test_no_rollout_is_older_than_max_age(world, max_age):
 
 
 def test_the_same_seed_is_the_same_run_and_another_seed_another(world):
-    runs = [
-        played(recipe_of(), open_setting(SETTING).world, {"rollouts": 96}, seed)[0].steps
-        for seed in (1, 1, 2)
-    ]
+    runs = [played(recipe_of(), open_setting(SETTING).world, {"rollouts": 96}, seed)[0].steps for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
 
 

@@ -72,9 +72,7 @@ def test_attempts_go_where_the_next_one_adds_most():
     easy, hard = Saturation(1.0, 0.5), Saturation(1.0, 0.1)
     assert allot([easy, hard], [0.5, 0.5], 1.0) == [2, 0]            # gains .5, .25 before .1
     given = allot([easy, hard], [0.5, 0.5], 8.0)
-    best = max(
-        ((a, 16 - a) for a in range(17)), key=lambda ab: float(easy(ab[0]) + hard(ab[1]))
-    )
+    best = max(((a, 16 - a) for a in range(17)), key=lambda ab: float(easy(ab[0]) + hard(ab[1])))
     assert tuple(given) == best and best[0] < 8
     assert allot([easy, Saturation(0.0, 0.3)], [0.5, 0.5], 1000.0)[1] == 0    # what cannot be solved gets nothing
     with pytest.raises(UserError, match="with sum 1"):

@@ -8,15 +8,7 @@ import pytest
 import control_law
 from isocost.errors import UserError
 from isocost.laws.papers.value import Lines, cheapest
-from isocost.laws.value_fit import (
-    Arrivals,
-    ControlPrice,
-    ReturnCurve,
-    arrivals,
-    data_laws,
-    fit_control,
-    resampled,
-)
+from isocost.laws.value_fit import Arrivals, ControlPrice, ReturnCurve, arrivals, data_laws, fit_control, resampled
 from isocost.planner.control.pilot import star
 from isocost.planner.control.prescribe import unidentified
 from isocost.runs.arm import Arm

@@ -56,9 +56,10 @@ def generated(measured):
 @pytest.fixture(scope="module")
 def written():
     """The pages, with the cost of the methods in their turn. Shapes are checked where methods are tested."""
+    before = config.jaxtyping_disable
     config.update("jaxtyping_disable", True)
     found = generated(in_turn())
-    config.update("jaxtyping_disable", False)
+    config.update("jaxtyping_disable", before)
     return found
 
 

@@ -117,8 +117,7 @@ def test_a_profile_says_where_episodes_fail_and_which_faults_they_have(name, fau
         assert found["success_costs"]["env_steps"] == pytest.approx(rollouts * found["turns"]["mean"], rel=0.01)
         assert found["success_costs"]["reread"] > 0 and found["faultless"]["success"] == 1.0
     text = Page(report.write(out).read_text(encoding="utf-8")).text
-    for words in (*faults, "with mean reward", "all succeeded",
-                  "a lower limit cuts the same rollouts short"):
+    for words in (*faults, "with mean reward", "all succeeded", "a lower limit cuts the same rollouts short"):
         assert words in text
     (first,) = find_rollouts(out, fault="tool", first=1).found
     assert first.turns[0].tokens.fresh is None, "a server alone knows how many tokens it read"

@@ -134,11 +134,7 @@ def test_a_checkpoint_of_a_million_steps_is_newer_than_one_of_fewer(tmp_path):
 
 
 def test_a_directory_is_written_by_one_process_at_a_time(tmp_path):
-    with (
-        RunRecord.opened(tmp_path),
-        pytest.raises(UserError, match="another process"),
-        RunRecord.opened(tmp_path),
-    ):
+    with (RunRecord.opened(tmp_path), pytest.raises(UserError, match="another process"), RunRecord.opened(tmp_path)):
         pass
 
 

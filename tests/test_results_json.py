@@ -20,12 +20,7 @@ from isocost.promise import Promise
 from isocost.screen.display import Result, folder_field
 from isocost.steps.events import Observer, Skipped
 from isocost.steps.look.laws import fit_points, list_laws
-from isocost.steps.look.listing import (
-    check_method,
-    list_folder,
-    list_methods,
-    method_file,
-)
+from isocost.steps.look.listing import check_method, list_folder, list_methods, method_file
 from isocost.steps.look.verdict import verdict
 from isocost.steps.outside.importing import import_logs
 from trees import nodes, sources

@@ -15,9 +15,7 @@ def test_a_restated_default_is_no_difference():
     low = describe(recipe)["loss"]
     fn = recipe.loss.func if isinstance(recipe.loss, partial) else recipe.loss
     restated = recipe.but(
-        loss=partial(
-            fn, **{k: v for k, v in low.items() if k not in ("fn",) and not isinstance(v, (dict, list))}
-        )
+        loss=partial(fn, **{k: v for k, v in low.items() if k not in ("fn",) and not isinstance(v, (dict, list))})
     )
     assert diff(recipe, restated) == {}
 
@@ -61,9 +59,7 @@ def test_tune_names_what_would_be_right(path, value, says):
 
 def test_a_users_function_is_described_with_its_source(tmp_path):
     file = tmp_path / "mine.py"
-    head = (
-        'from isocost.methods import Card, grpo\nCARD = Card("Mine", "none", 2026, "grpo", "It differs.")\n'
-    )
+    head = ('from isocost.methods import Card, grpo\nCARD = Card("Mine", "none", 2026, "grpo", "It differs.")\n')
     body = (
         "def weight(batch):\n    return batch.mask / {k}\n\n"
         "def recipe(**changes):\n    return grpo.recipe(name='mine', weight=weight).but(**changes)\n"

@@ -265,8 +265,7 @@ def test_tokens_are_passed_on_as_they_come_and_are_those_of_the_answer(world):
 
     async def go():
         quiet = world.engine.generate(prompt(world), range(4), place=replace(PLACE, slot=1), turn=0, max_tokens=12)
-        loud = world.engine.generate(
-            prompt(world), [2, 9], place=PLACE, turn=0, max_tokens=12, on_tokens=on_tokens)
+        loud = world.engine.generate(prompt(world), [2, 9], place=PLACE, turn=0, max_tokens=12, on_tokens=on_tokens)
         return (await asyncio.gather(quiet, loud))[1]
 
     found = asyncio.run(go())

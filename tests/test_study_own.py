@@ -127,8 +127,7 @@ def test_where_samples_do_not_do_fewer_problems_are_evaluated(tmp_path, profiled
     said("train", "--plan", tmp_path)     # what is done is not done again
 
 
-@pytest.mark.parametrize("budget", [
-    "600-rollouts", "100M-rollouts", "1s", "40h", "2M-tokens", "1e10flop"])
+@pytest.mark.parametrize("budget", ["600-rollouts", "100M-rollouts", "1s", "40h", "2M-tokens", "1e10flop"])
 def test_every_budget_has_a_plan(tmp_path, profiled, budget):
     for name in ("study.json", "profile.json"):
         (tmp_path / name).write_bytes((profiled / name).read_bytes())

@@ -7,7 +7,18 @@ from types import SimpleNamespace
 import pytest
 
 from cpu_seconds import KEPT, by_room, pytest_collection_modifyitems, room, table
-from in_turn import PART, in_their_turn, in_turn, rests_on, touched, turn, when_changed
+from in_turn import (
+    PART,
+    SHAPED,
+    checks_shapes,
+    commit,
+    in_their_turn,
+    in_turn,
+    rests_on,
+    touched,
+    turn,
+    when_changed,
+)
 from isocost import methods
 from isocost.control import methods as control_methods
 
@@ -34,6 +45,16 @@ def test_a_commit_has_about_a_quarter_and_another_commit_another():
     assert set().union(*turns) == every and turns[0] != turns[1] and turn("0") == turns[0]
 
 
+def test_shapes_are_checked_in_a_quarter_of_the_files_and_always_in_some(monkeypatch):
+    files = [p.relative_to(TESTS.parent).as_posix() for p in TESTS.rglob("test_*.py")]
+    seen = []
+    for name in map(str, range(40)):
+        monkeypatch.setattr("in_turn.commit", lambda name=name: name)
+        seen.append({file for file in files if checks_shapes(file)})
+    assert all(set(SHAPED) <= found and len(files) / PART / 2 < len(found) < len(files) / PART * 2 for found in seen)
+    assert set().union(*seen) == set(files) and seen[0] != seen[1]
+
+
 def test_no_method_is_left_out_of_both():
     values = in_their_turn([*methods.shipped(), "mine"])
     kept, left = {v for v in values if isinstance(v, str)}, [v for v in values if not isinstance(v, str)]
@@ -52,7 +73,9 @@ def test_without_a_history_everything_is_in_its_turn(monkeypatch):
         raise subprocess.CalledProcessError(128, words)
 
     monkeypatch.setattr("in_turn.git", git)
+    commit.cache_clear()
     assert in_turn.__wrapped__() == set(methods.shipped()) and when_changed("src/nowhere/*").name == "skipif"
+    assert checks_shapes("tests/test_nowhere.py")
 
 
 def test_every_test_file_has_a_room_with_a_budget_and_seconds_are_summed_by_room():

@@ -164,8 +164,7 @@ def exact_pool(problems=80, samples=24, seed=0):
     p = 1 / (1 + np.exp(-rng.normal(-0.7, 1.5, problems)))
     right = (rng.random((problems, samples)) < p[:, None]).astype(float)
     answer = np.where(right > 0, 0, 1 + rng.integers(0, 9, right.shape))
-    return Pool(tuple(map(str, range(problems))), right, right, answer,
-                rng.integers(20, 60, right.shape), exact=True)
+    return Pool(tuple(map(str, range(problems))), right, right, answer, rng.integers(20, 60, right.shape), exact=True)
 
 
 def noise_pool(problems=80, samples=24):

@@ -122,13 +122,11 @@ def test_first_the_model_is_trained_and_then_all_but_the_model():
     task, data = fitting(agent)
     loop = Loop(agent, task, [StackedRun(0, 1.0, 1e-3)], 1, data)
     loop.advance([5])
-    assert {k: int(m.steps) for k, m in loop.moments.items()} == {
-        "model": 5, "critic": 0, "actor": 0, "temperature": 0}
+    assert {k: int(m.steps) for k, m in loop.moments.items()} == {"model": 5, "critic": 0, "actor": 0, "temperature": 0}
     alone = loop.runs[0].work.flop
     assert alone == 5 * 16 * 3 * 2 * 5 * loop.networks["model"].multiplications      # 5 members, forward and backward
     loop.advance([8])
-    assert {k: int(m.steps) for k, m in loop.moments.items()} == {
-        "model": 5, "critic": 3, "actor": 3, "temperature": 3}
+    assert {k: int(m.steps) for k, m in loop.moments.items()} == {"model": 5, "critic": 3, "actor": 3, "temperature": 3}
     assert model_first(Progress(0, 1000)).every.keys() == {"model"}
 
 

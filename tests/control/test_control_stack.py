@@ -195,8 +195,7 @@ def test_a_budget_of_updates_and_of_flop(tmp_path):
     for budget in ({"updates": 80.0}, {"flop": 80.0 * update + 20 * act}, {"flop": 84.0 * update + 20 * act}):
         out = tmp_path / str(budget)
         (end,) = run_stack([ControlJob(**{**job.__dict__, "budget": budget})], [out])
-        assert (end["reason"], end["updates"], end["samples"], end["flop"]) == (
-            "spent", 80, 60, 80 * update + 20 * act)
+        assert (end["reason"], end["updates"], end["samples"], end["flop"]) == ("spent", 80, 60, 80 * update + 20 * act)
 
 
 def test_the_price_of_sac_on_pendulum_and_the_papers_beside_it():
