@@ -48,7 +48,8 @@ def section(r: Record) -> str:
     lines = judged(r)
     runs = sum(len(s["runs"]) for s in r["studies"].values() if not s["calibrates"])
     body = [(words(unit), part, len(of), percent(_error(of)), percent(_held(of)),
-             percent(median(expm1(half) for _, half in of)), _verdict(unit, of)) for (part, unit), of in lines.items()]
+             percent(median(expm1(half) for _, half in of)), _verdict(unit, of))
+            for (part, unit), of in lines.items() if part == "all" or unit == UNITS[0]]
     head = ["unit", "part", "runs", "error, median", "90 % intervals hold", "half their width, median", ""]
     sessions = [(name, len(studies), _load(r, studies), *_of_session(r, studies)) for name, studies in
                 _sessions(r).items()]
@@ -63,7 +64,7 @@ def section(r: Record) -> str:
         " those of the [sweeps](#the-choice-of-n-on-real-sweeps), where seeds 0 and 1 forecast the runs of the other"
         " seeds, which are as long.\n\n"
         + markdown_table(head, body)
-        + f"\nParts with fewer than {LEAST} runs have no verdict. Run time depends on what else the machine does. By"
+        + f"\nParts with fewer than {LEAST} runs have no verdict; the record has the parts of other units. Run time depends on what else the machine does. By"
         " session, for runs that calibrated nothing:\n\n"
         + markdown_table(["session", "studies", "load average, at most", "runs", "run time: error, median",
                           "90 % intervals hold"], sessions)
