@@ -16,9 +16,9 @@ from toy import run
 
 # B, n and rollouts in all. BRPO compares traces of one problem, and eight rollouts are one trace with its answers;
 # ETTRL, RC and RLAD need twice as many rollouts as the others.
-# LOOP makes sixteen small steps of every wave, within a narrow clip.
+# LOOP makes sixteen small steps of every wave, within a narrow clip. Sol-RL trains on one in four.
 SIZES = {"brpo": (4, 36, 2880), "ettrl": (10, 8, 800), "rc": (10, 8, 800), "loop": (10, 8, 1600),
-         "rlad": (10, 16, 1600)}
+         "rlad": (10, 16, 1600), "solrl": (10, 8, 3200)}
 SETTINGS = {        # words that this world can spell
     "agentrlvr": {"schedule.words": "{problem}{hint}!"}, "rlad": {"play.propose": "!", "play.use": ""},
     "totrl": {"guide.ask": "", "guide.empty": ""},
