@@ -9,7 +9,7 @@ import torch
 from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
-from isocost.methods import gspo, solrl
+from isocost.methods import gspo, metartl, solrl
 from isocost.parts import weight
 from isocost.recipe import tune
 from toy import batch_of, per_rollout, ratios
@@ -184,3 +184,12 @@ def test_solrl_measures_agreement_as_spearman():
     assert_close([solrl.agreement([0.1, 0.2, 0.3, 0.4], [1.0, 3.0, 2.0, 9.0])], [0.8])
     assert_close([solrl.agreement([0, 0, 1, 1], [0, 1, 1, 1])], [1 / math.sqrt(3)])     # of two bits: φ, 1/8 of √3/8
     assert_close([solrl.agreement([0, 1, 2], [2, 1, 0])], [-1.0])
+
+
+def test_metartl_moves_its_weights_to_what_helps_the_target():
+    assert metartl.simplex({"a": math.log(3.0), "b": 0.0}) == pytest.approx({"a": 0.75, "b": 0.25})
+    # r̄ = 0.75 · 0.2 + 0.25 · 0.6 = 0.3; steps 2 · 0.75 · −0.1 and 2 · 0.25 · 0.3
+    got = metartl.moved({"a": math.log(3.0), "b": 0.0}, {"a": 0.2, "b": 0.6}, 2.0)
+    assert got == pytest.approx({"a": math.log(3.0) - 0.15, "b": 0.15})
+    assert metartl.moved({"a": 1.0, "b": 2.0}, {"a": 0.5, "b": 0.5}, 0.1) == {"a": 1.0, "b": 2.0}
+    assert sum(metartl.simplex({"a": 800.0, "b": 0.0, "c": -800.0}).values()) == pytest.approx(1)

@@ -19,6 +19,7 @@ from experiments.studies import (
     oni,
     protected,
     rac,
+    sar,
     scalezero,
     sqirl,
     stlnpc,
@@ -215,3 +216,37 @@ def test_rac_goes_back_to_a_known_cell_and_stops():
     assert at in known and shown[0][0] == (3, 7) and len(shown) >= 3
     assert all(cell not in known for cell, _ in shown)
     assert rac.led((3, 7), known, np.random.default_rng(0), 2)[0] == shown[:2]
+
+
+def test_sar_adds_nothing_where_predictions_are_the_truth_and_teaches_the_second_pass_alone():
+    word = torch.tensor([[0, 1, 2, 3, 3, 2, 1, 0]])
+    assert [sar.scaled(word, size)[0].tolist() for size in (1, 2, 4)] == [
+        [0] * 8, [0] * 4 + [3] * 4, [0, 0, 2, 2, 3, 3, 1, 1]]
+    net = sar.made(np.random.default_rng(0))
+    true = [sar.scaled(word, size) for size in sar.SCALES]
+    first = sar.forced(net, word, true)
+    sure = [torch.nn.functional.one_hot(x, 4).float() for x in true]
+    right = [sar.likeliest(x, size) for x, size in zip(sure, sar.SCALES, strict=True)]
+    assert sar.extra(first, sar.forced(net, word, right)).item() == 0
+    own = [sar.likeliest(x, size) for x, size in zip(first, sar.SCALES, strict=True)]
+    assert any((a != b).any() for a, b in zip(own[:-1], true, strict=False)), "a network that knows nothing is wrong"
+    loss = sar.extra(first, second := sar.forced(net, word, own))
+    (slope,) = torch.autograd.grad(loss, second[-1], retain_graph=True)
+    assert loss > 0 and slope.abs().sum() > 0
+    assert torch.autograd.grad(loss, first[-1], allow_unused=True) == (None,)
+    even, sure = torch.zeros(1, 8, 4), torch.tensor([0.5, 0.25, 0.125, 0.125]).log().expand(1, 8, 4)
+    assert sar.extra([even] * 4, [sure] * 4).item() == pytest.approx(0.25 * np.log(2))    # log 4 less, 1.75 log 2 more
+
+
+def test_sar_counts_wrong_letters_of_what_it_generates():
+    class Copy(torch.nn.Module):
+        """The view's letters of the scale, and a wrong last letter of the whole word."""
+
+        def forward(self, x):
+            view = x[:, 4:36].view(-1, 8, 4)
+            size = sar.SCALES[int(x[0, :4].argmax())]
+            out = torch.nn.functional.one_hot(sar.scaled(view.argmax(-1), size), 4).float()
+            return (out.roll(1, -1) if size == 8 else out).flatten(1)
+
+    word = torch.tensor([[0, 1, 2, 3, 3, 2, 1, 0], [3, 3, 3, 3, 0, 0, 0, 0]])
+    assert sar.errors(Copy(), word, word).tolist() == [0, 0, 0, 1]

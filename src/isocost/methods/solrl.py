@@ -99,10 +99,11 @@ def agreement(x: Sequence[float], y: Sequence[float]) -> float:
 
 def recipe(**changes: Any) -> Recipe:
     # The paper's learner is DiffusionNFT, whose sampler has no noise but the first; here it is GRPO on flow-SDE, so a
-    # seed is the noise of every step, and attempts that were chosen for it make a biased gradient, as in every choice
-    # among siblings. 96 candidates of 6 steps in NVFP4 for 24 of 10 in BF16; here 32 for 8, rows rounded to 4 bits in
-    # full-precision arithmetic. Nothing is faster for that, so `price` is 1: a pass is a pass. With hardware that has
-    # FP4, 1/4 gives about the paper's 2.4 times faster rollouts. Only the flow world has a cheap form.
+    # seed is the noise of every step. Attempts that were chosen for their noise give a biased gradient, as in every
+    # choice among siblings. The paper has 96 candidates of 6 steps in NVFP4 for 24 attempts of 10 steps in BF16; here
+    # there are 32 for 8, and rows of weights are rounded to 4 bits in full-precision arithmetic. Nothing is faster for
+    # that, so `price` is 1: a pass is a pass. Hardware with FP4 may have 1/4: with it rollouts of the paper's sizes are
+    # 2.5 times cheaper than 96 exact ones, where the paper measured 2.4. Only the flow world has a cheap form.
     return grpo.recipe(
         name="solrl", play=partial(play, times=4, bits=4, steps=6, price=1.0), improve=partial(improve, inner=policy),
     ).but(**changes)
