@@ -66,10 +66,9 @@ uses the lower rate. A question *holds* if its 95 % interval lies in the claimed
 claim holds if all its questions do, and does not if the interval of one lies outside, at an error rate divided by their
 number.
 
-Claims about [control](control_methods.md) are asked in the same way, with two exceptions: a pilot has three learning
-rates, and the middle one must be best; and the rules use the mean return over a run where the question does. After a
-refusal, rates, lengths and datasets were changed and piloted again; `dqn_target`, `weighting` and `wsrl_dip` then
-asked less.
+For claims about [control](control_methods.md) a pilot has three learning rates, of which the middle one must be best,
+and the rules use the mean return over a run where the question does. After a refusal, rates, lengths and datasets were
+changed and piloted again; `dqn_target`, `weighting` and `wsrl_dip` then asked less.
 
 {older} claims are older than the gate. They were sealed as source text: the files `NAME.py` in the headlines folder of
 experiments, commit {commit}. Their intervals are two-sided, 95 % for all questions of a claim together.

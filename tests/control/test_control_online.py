@@ -325,6 +325,17 @@ def test_pa_rl_teaches_each_class_of_policy_the_higher_peak(policy, rate):
     assert loop.evaluate([0], 8)[0].min() > 0.9
 
 
+def test_a_gaussian_whose_log_sd_begins_above_0_narrows():
+    """Actions at 0 and a log sd of 0.4: the loss is 0.4 for each of two numbers, and falls with it by 1."""
+    actor = methods.agent("parl").but(networks=partial(parl.networks, policy="gaussian"))
+    policy = actor.networks(Space(1, 2), actor)["actor"]
+    spread = torch.full((1, 1, 3, 2), 0.4, requires_grad=True)
+    loss = policy.taught(lambda *_: torch.cat((torch.zeros_like(spread), spread), -1), torch.ones(1, 3, 1),
+                         torch.zeros(1, 3, 2), None)
+    loss.sum().backward()
+    assert loss.item() == pytest.approx(0.8) and spread.grad.sum().item() == pytest.approx(2.0)
+
+
 def test_dsrl_steers_a_flow_that_stays_as_it_is():
     """30 updates change the flow alone; after them it is never written, and noise is within its bound."""
     agent = methods.tuned(methods.agent("dsrl", batch=16, width=16), {"tempo.warmup": "10"})

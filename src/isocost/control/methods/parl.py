@@ -34,7 +34,7 @@ from isocost.found import Card
 
 CARD = Card("PA-RL", "2412.06685", 2024, "calql", "Improved actions, taught to it, fine-tune a policy of any class.")
 Improved = Callable[..., tuple[Tensor, Tensor]]
-EULER, BINS, NARROWEST, WIDEST = 5, 32, -4.0, 0.0       # steps of a flow; bins of a number; of a Gaussian's log sd
+EULER, BINS, NARROWEST, WIDEST = 5, 32, -4.0, 2.0       # steps of a flow; bins of a number; of a Gaussian's log sd
 
 
 @dataclass(frozen=True)
