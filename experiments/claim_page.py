@@ -56,8 +56,7 @@ ALT = ("Difference in the share of right attempts between the arm and its baseli
 
 HEAD = """# Claims
 
-This page tests claims of papers in small worlds that suit the methods. `python -m
-experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`.
+This page tests claims of papers in small worlds that suit the methods. `python -m experiments.claim page` writes it.
 
 A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
 length with other seeds, at the probed learning rate and at half of it, and [ten
@@ -75,34 +74,33 @@ experiments, commit {commit}. Their intervals are two-sided, 95 % for all questi
 Settings were searched on other seeds until plain RL failed, not until the claim held.
 
 That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
-cost the same. In control cost is samples or updates; where FLOP differ, the effect at equal FLOP is shown too.
+cost the same; in control, in samples or updates, and the effect at equal FLOP is shown where FLOP differ.
 """
 SHOWN = """The table shows the first question that has the claim's answer: the arm less its baseline, with its interval,
 and the claimed range. A claim that was asked again shows its last answer; *tries* counts them.
 """
 NOT_ASKED = (
-    "MinPRO and VCPO on puzzles: where stale rollouts broke the per-token ratio, fresh ones failed too.",
+    "MinPRO and VCPO on puzzles: where stale rollouts failed, fresh ones did too.",
     "DRPO, Apriel, GDPO's second reward and SIRI again: the shipped bases write every answer to a sum in one length.",
     "BroRL continues a policy that no longer rises; on hard sums GRPO still rises after 512 updates.",
     "BRPO: a worked sum that is cut short has no answer, so smaller budgets have nothing to read.",
     "OTR: its baseline, imitation of equally many demonstrations without sampling, is no method here.",
     "ILQL again: methods of language learn from no fixed set of dialogues here.",
-    "GUI-RCPO again: a vote teaches where most answers are right; the boxes' base hits three in ten.",
-    "RaC again: help mends demonstrations of people who err; the desk's expert does not, and imitation ends at 0.98.",
+    "GUI-RCPO again: a vote teaches where most answers are right, not three in ten, as here.",
+    "RaC again: help mends demonstrations of people who err; the desk's expert does not err.",
     "RedStar: on worked sums of all levels a run gains 0.12, too little.",
     "Balanced filtering: on hard sums 16,384 rollouts of a pilot made 4 to 12 steps, not 20.",
 )
 BACK = """## What the gate would have done
 
-Rules of the gate on the first question of each older claim about held-out reward of two arms, with the record's first
-four seeds as the pilot. This is hindsight: pilot and answer share runs.
+The rules on each older claim's first question about held-out reward of two arms. Its first four seeds are the pilot, so
+pilot and answer share runs.
 """
 WAVE = """## Methods against their parents
 
-A wave compares methods with the methods that they change, by held-out reward at equal FLOP. All answers
-of a world are judged together, at a false discovery rate of 10 %. `easy sums` is an older world of answers of four
-characters. Runs are short, and with few seeds small effects are not detected. The runs are in `experiments/results` of
-commit {commit}.
+A wave compares methods with the methods that they change, by held-out reward at equal FLOP, at a false discovery rate
+of 10 % in a world. `easy sums` is an older world of answers of four characters. Runs are short, so small effects are
+not detected. The runs are in `experiments/results` of commit {commit}.
 """
 STRATEGIES = """## Test-time strategies
 
@@ -110,8 +108,8 @@ STRATEGIES = """## Test-time strategies
 problems. The gate also requires equal cost for an answer: tokens that the policy (+ scorer) writes, of arm and
 comparator, or FLOP where models differ.
 """
-HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: each of 4 methods that equalled their parents on easy
-sums (minpro, arrol, rolloutgdro, gdpo) differs on one of the two. Found: {count} of 4.
+HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: 4 methods that equalled their parents on easy sums (minpro, arrol,
+rolloutgdro, gdpo) differ on one of the two. Found: {count} of 4.
 """
 
 

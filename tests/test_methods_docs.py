@@ -168,7 +168,7 @@ def test_the_pages_say_what_came_of_claims(written):
             for name in methods.shipped()}
     reproduced = {name for name, status in said.items() if "reproduced" in status}
     assert reproduced == {"april", "bon", "bonrlb", "fapo", "dars", "drgrpo", "fbc", "int_", "kimi", "mcawr", "otc",
-                          "pope"}
+                          "pope", "ppo"}
     assert "claim under rule 1: holds ([" in said["roc"] and "claim under rule 1: cannot tell" in said["hgpo"]
     for name, told in (("arrol", "another claim: holds"), ("bon", "claim: does not hold"),
                        ("siri", "claim: does not hold"), ("darshw", "another claim: holds"),
