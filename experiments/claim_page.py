@@ -89,6 +89,7 @@ NOT_ASKED = (
     "ILQL again: methods of language learn from no fixed set of dialogues here.",
     "GUI-RCPO again: a vote teaches where most answers are right; the boxes' base hits three in ten.",
     "RaC again: help mends demonstrations of people who err; the desk's expert does not, and imitation ends at 0.98.",
+    "VRAG-RL again: GRPO gains too little on the needle (`experiments/results/bases.json`).",
     "RedStar: on worked sums of all levels a run gains 0.12, too little.",
     "Balanced filtering: on hard sums 16,384 rollouts of a pilot made 4 to 12 steps, not 20.",
 )
