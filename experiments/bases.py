@@ -358,7 +358,7 @@ def table(record: Mapping[str, Facts]) -> str:
     for name, base in BASES.items():
         x = record.get(name, {})
         for old in x.get("tried", ()):
-            other = [f"{k} {v}" for k, v in old["lessons"].items() if v != x["lessons"][k]]
+            other = [f"{k} {v}" for k, v in old["lessons"].items() if v != x["lessons"].get(k, v)]
             other += [old["task"]] if old["task"] != x["task"] else []
             tries.append(f"- `{name}` with {', '.join(other)}: before {old['before']:.2f}, gain {old['mean_gain']:+.2f}"
                          f"{_also(old, '; ')}\n")
