@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from in_turn import in_their_turn
 from isocost import methods
 from isocost.batch import Forward
 from isocost.contract.check import Trial
@@ -36,6 +37,7 @@ from turns import OF_ONE_TURN
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 ALL = OF_ONE_TURN
+TURN = in_their_turn(ALL)
 LEDGER = Ledger()
 RAGGED = [[1, 3, 2, 4], [5, 1, 2, 2]]
 
@@ -231,7 +233,7 @@ def ragged(name):
     return pack(earned(name, *written([1, 0, 0, 1], [0, 1, 0, 0], lengths=RAGGED)), 0)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_1_accumulation_changes_nothing(name):
     batch = ragged(name)
     whole = gradient(name, batch)
@@ -259,7 +261,7 @@ def padded(batch, more=5):
     return batch.but(**grown, extra=extra, advantage=None, weight=None)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_2_padding_changes_nothing(name):
     batch = ragged(name)
     torch.testing.assert_close(gradient(name, padded(batch)), gradient(name, batch), atol=1e-12, rtol=0)
@@ -312,7 +314,7 @@ def test_4_truncated_rollouts_leave_numerator_and_denominator_once(inner, alone)
 SETTLED = list(itertools.product([0.1, 1 / 3, 1e8], [1, 2, 16]))     # what all of how many earned
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_5_a_group_that_earned_the_same_gets_exactly_zero(name):
     def check():
         for value, n in SETTLED:
@@ -321,7 +323,7 @@ def test_5_a_group_that_earned_the_same_gets_exactly_zero(name):
     claim("settled", name, check)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_5_beside_it_right_answers_are_pushed_up_and_wrong_ones_down(name):
     def check():
         for value, n in SETTLED:
@@ -348,7 +350,7 @@ def credited(name, f):
     return torch.tensor(list(itertools.chain(*credits(name, *written(*[[f(r) for r in rs] for rs in REWARDS])))))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_6_a_shift_of_rewards_changes_nothing(name):
     plain = credited(name, lambda r: r)
     assert plain.any()
@@ -356,7 +358,7 @@ def test_6_a_shift_of_rewards_changes_nothing(name):
         credited(name, lambda r: r + 4), plain, atol=1e-5, rtol=1e-5))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_6_a_scale_of_rewards_scales_the_credit_or_changes_nothing_where_it_is_in_units_of_a_spread(name):
     times = 1 if holds(name) & set(STANDARDISED) else 8
     plain = credited(name, lambda r: r)
@@ -366,7 +368,7 @@ def test_6_a_scale_of_rewards_scales_the_credit_or_changes_nothing_where_it_is_i
 
 # 7 and 8: groups ----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_7_groups_are_distinguished_by_id_and_never_by_prompt_or_place(name):
     """Two problems with one prompt are two groups; so are two draws of one problem; order changes nothing."""
     twin = Problem("0b", toy.questions()[0].prompt, "b")
@@ -399,7 +401,7 @@ def test_7_cohorts_of_one_group_have_baselines_of_their_own():
     assert credit == [0.5, -0.5, 0.25, 0.25, -0.75, 0.25]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TURN)
 def test_8_dead_groups_shrink_the_update_by_the_documented_factor(name):
     """One of three groups alive: a third of the update, as `parts.weight` says; with `mixed`, all of it."""
     alive = gradient(name, pack(earned(name, group([1, 0, 0, 1])), 0))

@@ -22,7 +22,6 @@ from isocost.control.tasks import open_task
 from isocost.control.types import Progress, Space, Transitions
 from isocost.errors import UserError
 from isocost.recipe import describe, tune
-from offline_sets import fitting
 
 
 def luck(count=0, runs=1):
@@ -230,30 +229,6 @@ def test_a_tempo_by_hand():
     assert steady(Progress(199, 0)).random and not steady(Progress(199, 0)).learns
     assert not steady(Progress(200, 0)).random and steady(Progress(200, 0)).learns
     assert [u for u in range(11) if steady(Progress(300, u), reset_every=5).reset] == [5, 10]
-
-
-@pytest.mark.parametrize("name", methods.names())
-def test_a_loss_trains_its_own_network_alone(name):
-    """No gradient of the actor's loss reaches a critic, none of the critic's the actor, and none the slow copies."""
-    made = methods.agent(name, batch=16, width=16)
-    made = made if made.offline else methods.tuned(made, {"tempo.warmup": "20"})
-    task, rows = fitting(made)
-    loop = Loop(made, task, [StackedRun(0, 1.0, 1e-3)], 60, rows)
-    loop.advance([4 if made.offline else 24])
-    due, draws = frozenset(loop.networks), luck()
-    weights = {k: w.detach().requires_grad_() for k, w in loop.weights.items()}
-    slow = {k: w.detach().requires_grad_() for k, w in loop.slow.items()}
-    params = Params(loop.networks, weights, due)
-    batch = made.sample(loop.replay.view([0]), 16, draws)
-    with torch.no_grad():
-        target = made.target(batch, params, Params(loop.networks, slow, due), draws)
-    assert target.shape[:2] == (1, 16)
-    for own, loss in made.losses(batch, target, params, draws).items():
-        assert loss.shape == (1,) and torch.isfinite(loss).all()
-        names = [*weights, *(f"slow {k}" for k in slow)]
-        found = torch.autograd.grad(loss.sum(), [*weights.values(), *slow.values()], allow_unused=True,
-                                    retain_graph=True)
-        assert [n for n, g in zip(names, found, strict=True) if g is not None] == [own]
 
 
 @pytest.mark.parametrize("name", methods.names())
