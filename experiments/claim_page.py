@@ -88,6 +88,7 @@ NOT_ASKED = (
     "ILQL again: methods of language learn from no fixed set of dialogues here.",
     "GUI-RCPO again: a vote teaches where most answers are right, not three in ten, as here.",
     "RaC again: help mends demonstrations of people who err; the desk's expert does not err.",
+    "VRAG-RL again: GRPO gains too little on the needle (`experiments/results/bases.json`).",
     "RedStar: on worked sums of all levels a run gains 0.12, too little.",
     "Balanced filtering: on hard sums 16,384 rollouts of a pilot made 4 to 12 steps, not 20.",
 )
@@ -108,8 +109,8 @@ STRATEGIES = """## Test-time strategies
 problems. The gate also requires equal cost for an answer: tokens that the policy (+ scorer) writes, of arm and
 comparator, or FLOP where models differ.
 """
-HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: 4 methods that equalled their parents on easy sums (minpro, arrol,
-rolloutgdro, gdpo) differ on one of the two. Found: {count} of 4.
+HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: 4 methods that equalled their parents on easy sums (minpro,
+arrol, rolloutgdro, gdpo) differ on one of the two. Found: {count} of 4.
 """
 
 

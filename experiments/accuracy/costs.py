@@ -64,8 +64,8 @@ def section(r: Record) -> str:
         " those of the [sweeps](#the-choice-of-n-on-real-sweeps), where seeds 0 and 1 forecast the runs of the other"
         " seeds, which are as long.\n\n"
         + markdown_table(head, body)
-        + f"\nParts with fewer than {LEAST} runs have no verdict; the record has the parts of other units. Run time depends on what else the machine does. By"
-        " session, for runs that calibrated nothing:\n\n"
+        + f"\nParts with fewer than {LEAST} runs have no verdict; the record has the parts of other units. Run time"
+        " depends on what else the machine does. By session, for runs that calibrated nothing:\n\n"
         + markdown_table(["session", "studies", "load average, at most", "runs", "run time: error, median",
                           "90 % intervals hold"], sessions)
         + "\nNo session was made on an idle machine with its load recorded: one was quiet by its even times, but its"
