@@ -50,6 +50,7 @@ ORDER = (FAILS, UNKNOWN, HOLDS)                 # misses first
 SHORT = {FAILS: "no", UNKNOWN: "?", HOLDS: "yes"}
 COLOURS = {FAILS: "alarm", UNKNOWN: "soft", HOLDS: "accent"}
 SHARES = (*REWARDS, "trained on", "after ", "vote", "one")      # metrics that are shares of attempts, on one axis
+GAINS = f" (at least {decidable.GAIN:g})"
 STANDINGS = ("worse", "cannot tell", "same", "better")
 ALT = ("Difference in the share of right attempts between the arm and its baseline, with its interval, for each claim "
        "that has one: most intervals of claims that hold lie right of 0")
@@ -76,21 +77,21 @@ Settings were searched on other seeds until plain RL failed, not until the claim
 That a claim does not hold means only that this small world does not show it. Runs of all arms share their seeds and
 cost the same; in control, in samples or updates, and the effect at equal FLOP is shown where FLOP differ.
 """
-SHOWN = """The table shows the first question that has the claim's answer: the arm less its baseline, with its interval,
-and the claimed range. A claim that was asked again shows its last answer; *tries* counts them.
+SHOWN = """The table shows the first question with the claim's answer: arm less baseline, its interval, and the claimed
+range. A claim asked again shows its last answer; *tries* counts them.
 """
 NOT_ASKED = (
     "MinPRO and VCPO on puzzles: where stale rollouts failed, fresh ones did too.",
-    "DRPO, Apriel, GDPO's second reward and SIRI again: the shipped bases write every answer to a sum in one length.",
+    "DRPO, Apriel, GDPO's second reward and SIRI again: the bases write all answers to a sum in one length.",
     "BroRL continues a policy that no longer rises; on hard sums GRPO still rises after 512 updates.",
-    "BRPO: a worked sum that is cut short has no answer, so smaller budgets have nothing to read.",
+    "BRPO: a worked sum that is cut short has no answer to read.",
     "OTR: its baseline, imitation of equally many demonstrations without sampling, is no method here.",
     "ILQL again: methods of language learn from no fixed set of dialogues here.",
     "GUI-RCPO again: a vote teaches where most answers are right, not three in ten, as here.",
     "RaC again: help mends demonstrations of people who err; the desk's expert does not err.",
     "VRAG-RL again: GRPO gains too little on the needle (`experiments/results/bases.json`).",
     "RedStar: on worked sums of all levels a run gains 0.12, too little.",
-    "Balanced filtering: on hard sums 16,384 rollouts of a pilot made 4 to 12 steps, not 20.",
+    "Balanced filtering: on hard sums a pilot's 16,384 rollouts made 4 to 12 steps, not 20.",
 )
 BACK = """## What the gate would have done
 
@@ -109,8 +110,8 @@ STRATEGIES = """## Test-time strategies
 problems. The gate also requires equal cost for an answer: tokens that the policy (+ scorer) writes, of arm and
 comparator, or FLOP where models differ.
 """
-HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: 4 methods that equalled their parents on easy sums (minpro,
-arrol, rolloutgdro, gdpo) differ on one of the two. Found: {count} of 4.
+HYPOTHESIS = """Predicted before the runs on `puzzles` and `sums`: 4 methods that equalled their parents on easy sums (
+minpro, arrol, rolloutgdro, gdpo) differ on one of the two. Found: {count} of 4.
 """
 
 
@@ -152,7 +153,7 @@ def page(found: Records) -> str:
         parts.append("Sealed and not yet run: " + ", ".join(sealed) + ".\n")
     if waiting := [n for n in every if n not in found]:
         parts.append("Stated and not yet piloted: " + ", ".join(f"`{n}`" for n in waiting) + ".\n")
-    parts.append("## Not asked, because\n")
+    parts.append(f"## Not asked, because\n\nA baseline that learns gains at least {decidable.GAIN:g}.\n")
     parts.append(markdown_table(("claim", "because"), [
         (f"[{c.title}]({_where(c)})", ", ".join(x["name"] for x in r["gate"] if x["passed"] is False))
         if c.name in _control() else (c.title, _refused(r)) for c, r in refused])
@@ -283,9 +284,9 @@ def _differences(answers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _refused(record: Mapping[str, Any]) -> str:
-    """The rules of the gate that failed, without their remedies."""
+    """The rules of the gate that failed, without their remedies and the least gain, which is said once."""
     texts = {x["name"]: re.sub(": (?:train longer|pilot again)[^;]*", "", x["text"].rpartition(": ")[0])
-             for x in record["gate"] if x["passed"] is False}
+             .replace(GAINS, "") for x in record["gate"] if x["passed"] is False}
     return "; ".join(f"{name}: {text}" for name, text in texts.items())
 
 
