@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import huber_loss, softplus
+from torch.nn.functional import huber_loss
 
 from isocost.control.luck import Luck
 from isocost.control.methods import sac
 from isocost.control.networks import Mlp, Network, Params
-from isocost.control.parts import improve, tempo
+from isocost.control.parts import alike, improve, tempo
 from isocost.control.seams import Agent
 from isocost.control.types import Space, Transitions
 from isocost.found import Card
@@ -38,7 +38,7 @@ def networks(space: Space, agent: Agent) -> Mapping[str, Network]:
 
 def split(made: Tensor) -> tuple[Tensor, Tensor]:
     """(..., 2) -> means and spreads, (...)."""
-    return made[..., 0], softplus(made[..., 1])
+    return made[..., 0], alike.softplus(made[..., 1])
 
 
 def target(batch: Transitions, params: Params, slow: Params, luck: Luck) -> Tensor:

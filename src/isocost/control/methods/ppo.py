@@ -20,7 +20,7 @@ from torch import Tensor
 
 from isocost.control.luck import Luck
 from isocost.control.networks import Mlp, Network, Params
-from isocost.control.parts import improve, tempo
+from isocost.control.parts import alike, improve, tempo
 from isocost.control.replay import Replay, gathered
 from isocost.control.seams import Agent, OnPolicy
 from isocost.control.types import Space, Transitions
@@ -41,7 +41,7 @@ def log_prob(params: Params, observation: Tensor, action: Tensor) -> Tensor:
     """log π(a|s) but for terms without weights, which cancel in ρ: (S, B)."""
     mean, spread = params("actor", observation)[:, 0].chunk(2, -1)
     spread = spread.clamp(improve.LOWEST, improve.HIGHEST)
-    z = (torch.atanh(action.clamp(-EDGE, EDGE)) - mean) / spread.exp()
+    z = (alike.atanh(action.clamp(-EDGE, EDGE)) - mean) / spread.exp()
     return (-0.5 * z * z - spread).sum(-1)
 
 

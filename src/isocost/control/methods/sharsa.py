@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from isocost.control.luck import Luck
 from isocost.control.networks import Mlp, Network, Params
-from isocost.control.parts import flow, tempo
+from isocost.control.parts import alike, flow, tempo
 from isocost.control.parts.goals import GoalWalk, aimed, size_of
 from isocost.control.replay import Replay
 from isocost.control.seams import Agent
@@ -63,8 +62,8 @@ def sample(
 def target(batch: Transitions, params: Params, slow: Params, luck: Luck) -> Tensor:
     """r + γ^k V(s_{t+k}, g), and min_j Q'_j(s, g, w): (S, B, 2)."""
     subgoal = batch.following[..., : batch.others["subgoal"].shape[-1]]
-    after = params("value", batch.following)[:, 0, :, 0].sigmoid()
-    seen = slow("critic", batch.observation, subgoal)[..., 0].sigmoid().amin(1)
+    after = alike.sigmoid(params("value", batch.following)[:, 0, :, 0])
+    seen = alike.sigmoid(slow("critic", batch.observation, subgoal)[..., 0]).amin(1)
     return torch.stack((batch.reward + batch.discount * after, seen), -1)
 
 
@@ -75,8 +74,8 @@ def losses(batch: Transitions, target: Tensor, params: Params, luck: Luck) -> di
     q = params("critic", batch.observation, batch.following[..., : more["subgoal"].shape[-1]])[..., 0]
     v = params("value", batch.observation)[:, 0, :, 0]
     return {
-        "critic": cross_entropy(q, y[:, None].expand_as(q), reduction="none").mean(-1).sum(1),
-        "value": cross_entropy(v, seen, reduction="none").mean(-1),
+        "critic": alike.cross_entropy(q, y[:, None]).mean(-1).sum(1),
+        "value": alike.cross_entropy(v, seen).mean(-1),
         "high": flow.cloned(params, "high", more["high"], more["subgoal"], luck),
         "actor": flow.cloned(params, "actor", more["low"], batch.action, luck),
     }

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from isocost.control.luck import Luck
 from isocost.control.networks import Mlp, Params
-from isocost.control.parts import backup, improve
+from isocost.control.parts import alike, backup, improve
 from isocost.control.seams import Agent, Losses, Target
 from isocost.control.types import Space, Transitions
 from isocost.traits import bounds
@@ -45,7 +44,7 @@ def fitted(params: Params, batch: Transitions, weights: Tensor | float = 1.0) ->
     after, reward, on = predicted(params, batch.observation, batch.action)
     goes = (batch.discount > 0).float()[:, None].expand_as(on)
     error = (weights * (after - batch.following[:, None]) ** 2).sum(-1) + (reward - batch.reward[:, None]) ** 2
-    return (error + binary_cross_entropy_with_logits(on, goes, reduction="none")).mean(-1).sum(1)
+    return (error + alike.cross_entropy(on, goes)).mean(-1).sum(1)
 
 
 def doubt(after: Tensor) -> Tensor:

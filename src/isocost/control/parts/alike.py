@@ -1,0 +1,31 @@
+"""Functions that torch computes by another formula at the end of an array, from functions that it does not.
+
+torch.sigmoid and its like take 32 numbers at once and the rest one by one, which rounds differently: a run's numbers
+would depend on the others of its stack. exp and log1p round alike everywhere.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(−x)), in any shape."""
+    small = (-x.abs()).exp()
+    return torch.where(x >= 0, torch.ones_like(x), small) / (1 + small)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)), in any shape."""
+    return x.clamp(min=0) + (-x.abs()).exp().log1p()
+
+
+def atanh(x: Tensor) -> Tensor:
+    """½ log((1 + x) / (1 − x)), in any shape."""
+    return (x.log1p() - (-x).log1p()) / 2
+
+
+def cross_entropy(logit: Tensor, p: Tensor) -> Tensor:
+    """−p log σ(x) − (1 − p) log σ(−x) of logits x and probabilities p, in any shape."""
+    return softplus(logit) - p * logit
