@@ -56,8 +56,7 @@ ALT = ("Difference in the share of right attempts between the arm and its baseli
 HEAD = """# Claims
 
 This page tests claims of papers in small worlds that suit the methods. `python -m
-experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`. Titles link to the
-details.
+experiments.claim page` writes it from `experiments/claims/` and `experiments/results/claims/`.
 
 A claim is a row of a TOML file. A *gate* decides from a pilot whether it is decidable: every arm is trained at full
 length with other seeds, at the probed learning rate and at half of it, and [ten
@@ -102,7 +101,7 @@ WAVE = """## Methods against their parents
 
 A wave compares methods with the methods that they change, by held-out reward at equal FLOP. All answers
 of a world are judged together, at a false discovery rate of 10 %. `easy sums` is an older world of answers of four
-characters. Runs are short, and with few seeds small effects are not detected. The runs are in `experiments/results` of
+characters. Small effects are not detected. The runs are in `experiments/results` of
 commit {commit}.
 """
 STRATEGIES = """## Test-time strategies
