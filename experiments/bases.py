@@ -280,6 +280,11 @@ BASES: dict[str, Base] = {
         replace(TOOLS, steps=1_500, rows=128, lr=3e-3, of={"when": 0.5, "aims": 0.35, "answers": 0.9}),
         ("--env", "event:asks=what", "--max-turns", "3", "--held-out", "0.3", "-B", "8", "--lr", "5e-4",
          "--budget", "8000-env-steps"), rooms.ALPHABET, "tiny-tools"),
+    "reach": Base(
+        "moves a point to places in a plane, often past them", lessons.reaches,
+        replace(TOOLS, steps=2_000, rows=96, lr=3e-3, of={"turns": 8, "errs": 0.6, "sound": 0.6}),
+        ("--env", "reach", "--max-turns", "8", "--held-out", "0.3", "-B", "8", "--lr", "5e-4",
+         "--budget", "20k-env-steps"), rooms.ALPHABET, "tiny-tools"),
     "weak": Base(
         "the weak one of a pair: tiny-puzzles after 260 steps", lessons.steps_of_puzzles, replace(WHOLE, steps=260),
         FOUR_DIGITS, also=share_of_puzzles),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from isocost.envs.tiny import boxes, desk, event, needle, pages, rooms
+from isocost.envs.tiny import boxes, desk, event, needle, pages, reach, rooms
 from isocost.parts import view
 from isocost.tasks.builtin import chain, countdown, expressions, puzzles, sums
 from isocost.tasks.builtin.drawn import END as END_OF_PROMPT
@@ -267,6 +267,16 @@ def watches(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
         yield _row(_episode(rng, 2, event.Watching(_first(rng, which)), teacher))
 
 
+def reaches(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
+    """Routes to one to three places by moves that are off with chance `errs`, but not in the `sound` first steps."""
+    of = lessons.of
+    errs = of["errs"] if step >= of["sound"] * lessons.steps else 0.0
+    for _ in range(lessons.rows):
+        places, noise = 1 + int(rng.integers(3)), float(rng.choice([0.0, 0.2]))
+        which = reach.Reach(places=places, noise=noise, seed=_seed(rng), count=1)
+        yield _row(_episode(rng, of["turns"], reach.Point(_first(rng, which)), partial(_mover, errs=errs)))
+
+
 def _seed(rng: Generator) -> int:
     return 1000 + int(rng.integers(2**20))      # other problems than those of a small seed, which are trained on
 
@@ -282,7 +292,7 @@ def _pages(rng: Generator, of: Mapping[str, Any]) -> pages.Pages:
 
 MAKERS: dict[type, Callable[[Any], Any]] = {
     pages.Pages: pages.problems, desk.Desk: desk.problems, boxes.Boxes: boxes.problems, needle.Needle: needle.problems,
-    event.Event: event.problems,
+    event.Event: event.problems, reach.Reach: reach.problems,
 }
 
 
@@ -399,3 +409,13 @@ def _watcher(rng: Generator, env: event.Watching, aims: float, right: float) -> 
     first, last = sorted(int(np.clip(x + d, 0, env.which.length - 1))
                          for x, d in zip(ends, rng.integers(-1, 2, size=2).tolist(), strict=True))
     return f"{event.WHAT}{rooms.NAMES[first]}{rooms.NAMES[last]}"
+
+
+def _mover(rng: Generator, env: reach.Point, errs: float) -> str:
+    """The expert's move, or with chance `errs` one that is up to two bins off along each axis."""
+    said = env.expert()
+    if rng.random() >= errs:
+        return said
+    bins = [int(np.clip(reach.BINS.index(c) + d, 0, len(reach.BINS) - 1))
+            for c, d in zip(said, rng.integers(-2, 3, size=2).tolist(), strict=True)]
+    return "".join(reach.BINS[b] for b in bins)

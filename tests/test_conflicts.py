@@ -164,6 +164,7 @@ CASES = {
         has("areal", loss=partial(loss.corrected, inner=loss.clipped))),
     **{f"{name} without its critic": (has(name, improve=improve.policy), f"{name}.improve", has(name))
        for name in ("vldac", "archer", "mcawr", "ilql")},
+    "successes not noted": (has("vlarl", reward=reward.verified), "vlarl.reward notes", has("vlarl")),
     "turns that a success took": (has("dart", reward=reward.verified), "dart.reward notes", has("dart")),
     "current log-probs": (has("agentrlvr", enrich=(enrich.reference,)), "agentrlvr.enrich", has("agentrlvr")),
     "calls": (has("otc", reward=reward.verified), "notes; without it all have none", has("otc")),

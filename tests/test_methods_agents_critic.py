@@ -14,7 +14,7 @@ from isocost.worlds import toy
 from toy import run
 
 LEDGER = Ledger()
-CRITICS = ("vldac", "archer", "mcawr", "ilql")
+CRITICS = ("vldac", "archer", "mcawr", "ilql", "vlarl")
 
 
 def flat(each):

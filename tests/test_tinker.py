@@ -36,7 +36,8 @@ from turns import OF_ONE_TURN
 MODEL = "tinker:http://localhost:8000#tiny"
 REFUSED = {
     **dict.fromkeys(("adhint", "aepo", "arpo", "dart", "ettrl", "isoeasy", "mssr", "t1"), "entropy"),
-    **dict.fromkeys(("archer", "ilql", "mcawr", "pirl", "ppo", "rlsqm", "tppo", "vldac", "webrl"), "value function"),
+    **dict.fromkeys(("archer", "ilql", "mcawr", "pirl", "ppo", "rlsqm", "tppo", "vlarl", "vldac", "webrl"),
+                    "value function"),
     **dict.fromkeys(("bfsprover", "goedel", "kimi", "metartl"), "reset"), "vcpo": "gradient of each rollout",
     "jetrl": "weights as tensors", "latr": "top-",
 }

@@ -93,7 +93,8 @@ def played(spec, problem, said=None, most=20):
 
 SPECS = ["pages", "pages:asked=2", "pages:keys=1,copies=1", "desk", "desk:digits=0,fee=0.1", "desk:store=4", "boxes",
          "boxes:size=9,elements=6", "needle", "needle:gold=1,pictures=10", "rooms",
-         "signal:clear=1", "event:seen=1,mistaken=0,most=4", "event:asks=what,seen=1,mistaken=0"]
+         "signal:clear=1", "event:seen=1,mistaken=0,most=4", "event:asks=what,seen=1,mistaken=0",
+         "reach", "reach:places=3,noise=0.1"]
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -82,13 +82,13 @@ def loss(out: Forward, batch: Batch, *, eps: float = 0.1, over: str = "token") -
         raise UserError(f"loss.over is {over!r}; expected one of {', '.join(OVER)}")
     log_ratio = ops.log_ratio(out, batch) * batch.mask
     if over == "turn":
-        log_ratio = _by_turn(log_ratio, batch)
+        log_ratio = by_turn(log_ratio, batch)
     elif over == "rollout":
         log_ratio = log_ratio.sum(-1, keepdim=True) * batch.mask
     return pessimistic(log_ratio.exp(), credit(batch), 1 - 1 / (1 + eps), eps, 0.0)
 
 
-def _by_turn(x: Tensor, batch: Batch) -> Tensor:
+def by_turn(x: Tensor, batch: Batch) -> Tensor:
     """The sum over the tokens of a turn, at each of them. -> (N, T)"""
     turn = batch.turn.clamp(min=0)
     width = int(turn.max()) + 1 if turn.numel() else 1

@@ -58,6 +58,14 @@ def improve(
     Needs `ppo.enrich`; `gamma` and `lam` must equal the advantage's. The critic's learning rate is `faster` times the
     policy's.
     """
+    fits = fitted(batch, recipe, world, ledger, gamma=gamma, lam=lam, faster=faster, epochs=epochs)
+    return {**policy(batch, recipe, world, ledger, epochs=epochs, minibatches=minibatches), **fits}
+
+
+def fitted(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, gamma: float, lam: float, faster: float, epochs: int
+) -> dict[str, float]:
+    """The critic's part of `improve`: its updates, and their metrics."""
     critic, turns = world.critic, turns_of(batch)
     assert critic is not None
     value = at_turns(batch.extra["values"], turns, batch)
@@ -65,11 +73,7 @@ def improve(
     at = first_tokens(batch, turns)
     lr, target = recipe.pace(ledger).lr * faster, spread_turns(returns, turns, batch)
     fits = [critic.fit(batch.but(mask=at), target, lr=lr) for _ in range(epochs)]
-    return {
-        **policy(batch, recipe, world, ledger, epochs=epochs, minibatches=minibatches),
-        **{k: sum(t[k] for t in fits) / len(fits) for k in fits[0]},
-        "critic/explained": explained(value, returns),
-    }
+    return {**{k: sum(t[k] for t in fits) / len(fits) for k in fits[0]}, "critic/explained": explained(value, returns)}
 
 
 def first_tokens(batch: Batch, turns: Turns) -> Tensor:
