@@ -409,6 +409,16 @@ def test_what_is_not_for_training_has_no_candidates_and_one_candidate_each_is_gr
     assert [r.attempt for r in made] == [0, 1, 2] and world.meter.of().decode == 190
 
 
+def test_candidates_of_an_engine_without_a_cheap_form_are_rollouts_and_are_marked_once():
+    world = open_setting(Setting.of(model="tiny", data="sums", limit=40)).world
+    problem, pace, place = world.problems[0], Pace(lr=0.0, max_tokens=6), Place(1, 0, 0)
+    with meter.begins(True), meter.tab() as tab:
+        made = asyncio.run(solrl.play(problem, range(8), world, pace, place, times=4))
+    group = asyncio.run(verified(Group(problem, tuple(made), place), world))
+    assert (tab.cost.rollouts, tab.unchosen, world.meter.of().verify) == (32, 24, 32)
+    assert all(r.notes == {"proxy": r.score.value} for r in group.rollouts) and len({*group.attempts}) == 8
+
+
 def test_agreement_of_ranks_falls_with_bits_and_steps():
     """Of rewards that grade the distance; the paper measured 0.93 of images."""
     world, found = opened().world, []
