@@ -448,13 +448,15 @@ def _listed(names: Sequence[str]) -> str:
 def _sealed(claim: Claim, record: Mapping[str, Any]) -> str:
     """What was sealed, and how to ask again."""
     how = f"as source text, commit {claim.sealed}, digest" if claim.sealed else "with its pilot,"
+    made = [f" after `python experiments/bases.py make {x.removeprefix('bases/')}`" for x in claim.options
+            if x.startswith("bases/")]
     again = f"Not to be repeated: {claim.not_repeatable}." if claim.not_repeatable else (
-        f"`python -m experiments.claim repeat {claim.name}` trains it again.")
+        f"`python -m experiments.claim repeat {claim.name}` trains it again{''.join(made)}.")
     return f"Sealed {how} {record['seal'][:12]}. {again}"
 
 
 def _notes(record: Mapping[str, Any]) -> list[str]:
-    notes = [*record.get("ended", ())]
+    notes = [*record.get("ended", ()), *record.get("notes", ())]
     code = record["code"]
     if isinstance(code, Mapping) and code["probe"] != code["train"]:
         notes.append("The package's sources changed between the learning-rate probes and the runs.")

@@ -189,6 +189,14 @@ def test_a_record_is_that_of_its_row_and_its_seal_and_answers_follow(name):
         assert claim.outcome_of([a["answer"] for a in record["answers"]]) == record["outcome"]
 
 
+def test_a_page_has_notes_that_the_seal_leaves_out_and_says_how_a_base_is_made():
+    record = claim.kept()["tspo-event"]
+    (note,) = record["notes"]
+    page = claim_page.of_method("tspo", claim.rows(), {"tspo-event": record})
+    assert f"- {note}\n" in page and "after `python experiments/bases.py make event`." in page
+    assert note not in claim_page.of_method("tspo", claim.rows(), {"tspo-event": {**record, "notes": []}})
+
+
 def test_the_gate_would_have_refused_most_of_what_was_undecided():
     """On the older claims, by their first four seeds: of those that are undecided most are refused, of those that
     hold most pass. Refused of these are InT, whose baseline is said not to learn, and UI-S1, whose four seeds vary more

@@ -227,11 +227,11 @@ def test_every_reason_is_tried():
     with pytest.raises(UserError) as told:
         refuse(has("gigpo"), turns=1)
     tried |= {why for why in reasons() if str(told.value).endswith(why)}
-    searched = has("reinforce", play=particles.play)
-    refuse(searched, turns=1)
-    with pytest.raises(UserError, match="conflicts with a dialogue of up to 3 turns") as told:
-        refuse(searched, turns=3)
-    tried |= {why for why in reasons() if str(told.value).endswith(why)}
+    for single in (has("reinforce", play=particles.play), has("solrl")):
+        refuse(single, turns=1)
+        with pytest.raises(UserError, match="conflicts with a dialogue of up to 3 turns") as told:
+            refuse(single, turns=3)
+        tried |= {why for why in reasons() if str(told.value).endswith(why)}
     assert reasons() - tried == set()
 
 

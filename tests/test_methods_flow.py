@@ -29,7 +29,7 @@ from isocost.steps.look.evaluate import evaluate
 from isocost.steps.settings import setting_of
 from isocost.steps.training.single import starting_rule_of
 from isocost.tasks.builtin import modes
-from isocost.types import Group, Place, Role, Sampling, Score
+from isocost.types import Group, Place, Role, Sampling, Score, Stop
 from isocost.worlds.setting import Setting, open_setting
 from isocost.worlds.spec import spec_of
 from isocost.worlds.tiny import flow
@@ -398,6 +398,8 @@ def test_a_long_step_has_the_noise_of_those_that_it_stands_for():
 
     drawn = [step(world.engine.policy, k, fine[k], fine[k + 1]) for k in (2, 3)]
     np.testing.assert_allclose(step(there.engine.policy, 1, coarse[1], coarse[2]), sum(drawn) / 2**0.5, atol=1e-5)
+    (again,) = asyncio.run(sample(world.problems[0], [0], there, pace, place, rollout.cut(3)))
+    assert again.segments[0].tokens.tolist() == rollout.segments[0].tokens.tolist(), "of a prompt and two points"
 
 
 def test_what_is_not_for_training_has_no_candidates_and_one_candidate_each_is_grpo():
@@ -407,6 +409,25 @@ def test_what_is_not_for_training_has_no_candidates_and_one_candidate_each_is_gr
     pace, place = Pace(lr=0.0, max_tokens=modes.STATES), Place(1, 0, 0, Purpose.EVALUATION)
     made = asyncio.run(solrl.play(world.problems[0], range(3), world, pace, place))
     assert [r.attempt for r in made] == [0, 1, 2] and world.meter.of().decode == 190
+
+
+def test_a_wave_that_is_stopped_writes_no_more_cheap_paths():
+    world = opened().world
+    there = replace(world, engine=world.engine.cheap(4, 6, 1.0))
+    world.engine.halt(Place(1, 1, 0))
+    for wave, stop, decode in ((1, Stop.CANCELLED, 0), (2, Stop.DONE, 12)):
+        made = asyncio.run(sample(world.problems[0], [0, 1], there, Pace(lr=0.0, max_tokens=11), Place(1, wave, 0)))
+        assert {r.stop for r in made} == {stop} and world.meter.of().decode == decode
+
+
+def test_candidates_of_an_engine_without_a_cheap_form_are_rollouts_and_are_marked_once():
+    world = open_setting(Setting.of(model="tiny", data="sums", limit=40)).world
+    problem, pace, place = world.problems[0], Pace(lr=0.0, max_tokens=6), Place(1, 0, 0)
+    with meter.begins(True), meter.tab() as tab:
+        made = asyncio.run(solrl.play(problem, range(8), world, pace, place, times=4))
+    group = asyncio.run(verified(Group(problem, tuple(made), place), world))
+    assert (tab.cost.rollouts, tab.unchosen, world.meter.of().verify) == (32, 24, 32)
+    assert all(r.notes == {"proxy": r.score.value} for r in group.rollouts) and len({*group.attempts}) == 8
 
 
 def test_agreement_of_ranks_falls_with_bits_and_steps():

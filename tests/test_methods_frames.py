@@ -81,6 +81,9 @@ def test_temporalr1_is_half_overlap_and_half_form():
         each = [s.value for s in rewarded(reward, said("7", right=1, final="7 CDFK", problem=problem),
                                           said("8", final="8 ", problem=problem))]
         assert each == [1, 0.5]
+    timed = Problem("timed", (), "3 to 7", meta={"event": (3, 7)})      # of a data set: numbers, and nothing after them
+    some = (said("", final=x, problem=timed) for x in ("3 to 5", "3-5", "3 5", "5, 9", "none"))
+    assert [s.value for s in rewarded(reward, *some)] == pytest.approx([0.75, 0.75, 0.75, 0.5 + 1 / 6, 0.5])
     bad = said("?", "DE", final="DE ", faults=[BAD, None])
     (alone,) = rewarded(partial(temporalr1.reward, right=1.0, form=0.0), bad)
     assert alone.value == 0.5
@@ -178,7 +181,8 @@ def test_vigorl_reads_points_as_a_pattern_says():
     zooms = said("S4", "L2", "Z21", "Z21", "Z23", "L3", "Z31", "A7", right=1)
     (score,) = rewarded(partial(vigorl.reward, point=r"Z(\d)(\d)", apart=1.0), zooms)
     assert score.parts == {"right": 1, "form": pytest.approx(1.4), "points": 3}
-    for bad, why in (("(", "no regular expression"), ("Z..", "in parentheses")):
+    for bad, why in (("(", "no regular expression"), ("Z..", "in parentheses"),
+                     (r"([A-Z])(\d)", r"its groups match \('S', '4'\) in 'S4'"), (r"S(\d)(\d)?", "match .*None")):
         with pytest.raises(UserError, match=why):
             rewarded(partial(vigorl.reward, point=bad), zooms)
 
@@ -221,6 +225,12 @@ def test_a_look_names_as_many_different_frames_as_it_may(turn):
     _, shown, final = watched("event", [turn, "*"])
     assert shown[0].fault is not None and shown[0].messages[0].content == "!:" and final == " "
     assert shown[1].fault is not None and shown[1].reward == 0
+
+
+def test_a_turn_has_room_for_a_look_and_its_end():
+    """The policy writes the frames' letters and an end token; an answer is three characters and the end."""
+    for frames, room in ((1, 6), (4, 6), (5, 7), (8, 10)):
+        assert open_environment(f"event:frames={frames}").max_tokens == room
 
 
 def test_what_an_event_shows_is_a_digit():

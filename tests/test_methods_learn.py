@@ -8,6 +8,7 @@ import torch
 
 from in_turn import in_their_turn
 from isocost import methods
+from isocost.credit import credited
 from isocost.ledger import Ledger
 from isocost.methods import metartl
 from isocost.recipe import tune
@@ -107,9 +108,35 @@ def test_metartl_keeps_phi_from_step_to_step_and_is_its_parent_without_sources()
     assert abs(before["a"]) > 0.01
     for sources, name in (("t", ""), ("ab", "nowhere")):
         one, other = sourced(toy.world(), sources), toy.world()
-        run(tune(metartl_recipe(), "improve.target", name), one, 144)
+        alone, _ = run(tune(metartl_recipe(), "improve.target", name), one, 144)
+        assert {line["sources"] for line in alone.steps} == {0} and {line["sources"] for line in ledger.steps} == {2}
         run(tune(tune(methods.recipe("grpo", groups=9, rollouts=8), "pace.lr", 0.1), "pace.warmup", 0), other, 144)
         assert all(torch.equal(v, other.learner.weights()[k]) for k, v in one.learner.weights().items())
+
+
+def test_metartl_takes_the_last_source_of_all_problems_for_its_target():
+    """A batch that has none of "t" is improved as it is: "b" is a source there as elsewhere."""
+    world, recipe = sourced(toy.world(), "abt"), metartl_recipe()
+    _, steps = run(recipe, sourced(toy.world(), "abt"), 72)
+    some = [g for g in steps[0].batch.groups if g.problem.meta["source"] != "t"]
+    told = metartl.improve(credited(some, recipe, world, Ledger()), recipe, world, Ledger())
+    assert told["sources"] == 0 and not any(k.startswith("phi/") for k in told)
+
+
+def test_metartl_averages_what_sources_tell_and_leaves_alone_what_none_has_changed():
+    """Of a number that one source alone tells, the mean is that number; a third of 0.1 three times is not 0.1."""
+    called = iter(({"loss": 0.0}, {"loss": 1.0, "once": 5.0}, {"loss": 2.0}))
+
+    def inner(batch, recipe, world, ledger):
+        return next(called)
+
+    world, recipe = sourced(toy.world(), "abct"), metartl_recipe().but(groups=12)
+    _, steps = run(recipe, sourced(toy.world(), "abct"), 96)
+    before = world.learner.weights()
+    before = {k: v.add_(0.1).clone() for k, v in before.items()}
+    told = metartl.improve(steps[0].batch, recipe, world, Ledger(), inner=inner)
+    assert told["loss"] == 1.0 and told["once"] == 5.0
+    assert all(torch.equal(v, before[k]) for k, v in world.learner.weights().items())
 
 
 def test_metartl_finds_the_source_that_is_the_target():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from in_turn import in_turn
 from isocost.control import methods, native
@@ -35,6 +36,22 @@ def checkpoints_by_steps_alone():
     with pytest.MonkeyPatch.context() as m:
         m.setattr(driver, "WORTH_SAVING", float("inf"))
         yield
+
+
+@pytest.mark.parametrize(("ours", "theirs", "top"), [
+    (alike.sigmoid, torch.sigmoid, 90), (alike.softplus, softplus, 90), (alike.atanh, torch.atanh, 0.99),
+    (lambda x: alike.cross_entropy(x, torch.full_like(x, 0.3)),
+     lambda x: binary_cross_entropy_with_logits(x, torch.full_like(x, 0.3), reduction="none"), 90)])
+def test_a_function_that_rounds_alike_has_torchs_values_and_slopes(ours, theirs, top):
+    """Of the same number, wherever it is in an array of 33, one number; at 0 the slope is 1/4, 1/2, 1 and 1/2 - 0.3."""
+    x = torch.cat((torch.linspace(-top, top, 32), torch.zeros(1))).requires_grad_()
+    slopes = []
+    for f in (ours, theirs):
+        y = f(x)
+        slopes.append((y.detach(), *torch.autograd.grad(y.sum(), x)))
+    torch.testing.assert_close(*slopes, atol=1e-6, rtol=1e-5)
+    for k in (3, 20):
+        assert ours(x.detach()[k].repeat(33)).unique().numel() == 1
 
 
 def stacked(method, seeds, updates):

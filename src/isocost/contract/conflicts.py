@@ -79,6 +79,10 @@ CONFLICTS = (
         "they are no independent draws",
     ) for other in ("tracks_pass_rate", "independent_attempts")),
     Conflict(
+        "chosen_by_reward", "dialogue",
+        "candidates are single answers, so in a dialogue there are none and the method is its parent; leave out --env",
+    ),
+    Conflict(
         "forces_end", "defers_groups",
         "an attempt that was deferred after its interruption would end one token after it is continued",
     ),

@@ -35,14 +35,15 @@ def improve(
 ) -> dict[str, float]:
     """Any improvement of each source of the batch, `meta[by]`, averaged by its weight; for `target`, a value of it too.
 
-    Without a `target` it is the last one by the alphabet. A batch without it, or with nothing else, is improved as it
-    is. A source that is not in the batch keeps its φ. Metrics are means over the sources, and φ and r of each.
+    Without a `target` it is the last of the problems' sources by the alphabet. A batch without it, or with nothing
+    else, is improved as it is. A source that is not in the batch keeps its φ. Metrics are means over the sources, φ and
+    r of each, and `sources`: how many taught, 0 where the batch was improved as it is.
     """
+    target = target or max(str(p.meta.get(by, "")) for p in world.problems)
     of = [str(g.problem.meta.get(by, "")) for g in batch.groups for _ in g.rollouts]
-    target = target or max(of)
     names = sorted(set(of) - {target})
     if target not in of or not names:
-        return inner(batch, recipe, world, ledger)
+        return {**inner(batch, recipe, world, ledger), "sources": 0.0}
     known = {n: next((x[f"phi/{n}"] for x in reversed(ledger.steps) if f"phi/{n}" in x), 0.0) for n in names}
     goal = _part(batch, of, target, recipe)
     now = world.learner.score(goal)
@@ -55,9 +56,10 @@ def improve(
         ends.append(world.learner.state())
         gains[name] = _loss(now, goal, recipe) - _loss(world.learner.score(goal), goal, recipe)
     weights = simplex(known)
-    world.learner.restore({k: _mean([end[k] for end in ends], list(weights.values())) for k in start})
+    world.learner.restore({k: _mean(x, [end[k] for end in ends], list(weights.values())) for k, x in start.items()})
     after = moved(known, gains, rate)
-    return {**{k: sum(x[k] for x in seen) / len(seen) for k in seen[0]},
+    told = {k: [x[k] for x in seen if k in x] for own in seen for k in own}
+    return {**{k: sum(x) / len(x) for k, x in told.items()}, "sources": float(len(names)),
             **{f"gain/{n}": gains[n] for n in names}, **{f"phi/{n}": after[n] for n in names}}
 
 
@@ -85,11 +87,11 @@ def _loss(out: Forward, batch: Batch, recipe: Recipe) -> float:
     return float((recipe.loss(out, batch)[0] * batch.weight)[batch.mask].sum())
 
 
-def _mean(states: list[torch.Tensor], weights: list[float]) -> torch.Tensor:
-    if not states[0].is_floating_point():       # a count of updates: equal in all
-        return states[0]
-    return torch.stack(states).mul(torch.tensor(weights, device=states[0].device, dtype=states[0].dtype)
-                                   .view(-1, *[1] * states[0].ndim)).sum(0)
+def _mean(start: torch.Tensor, ends: list[torch.Tensor], weights: list[float]) -> torch.Tensor:
+    """The start and the weighted mean of the ways from it, so that what no source has changed stays as it is."""
+    if not start.is_floating_point():       # a count of updates: equal in all
+        return ends[0]
+    return start + sum(w * (end - start) for w, end in zip(weights, ends, strict=True))
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -31,7 +31,7 @@ CARD = Card("Sol-RL", "2604.06916", 2026, "grpo", "Cheap candidates give more re
 
 
 @trait("one_call", "chosen_by_reward")
-@bounds(times="[1, inf)", bits="0 or [2, 16]", steps="[1, inf)", price="(0, 1]")
+@bounds(times="[1, inf)", bits="0 or [2, 16]", steps="[1, 10]", price="(0, 1]")
 async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
     start: Segment | Rollout | None = None, *, times: int = 4, bits: int = 4, steps: int = 6, price: float = 1.0,
@@ -57,9 +57,10 @@ async def play(
                 text, seeds, place=place, turn=0, max_tokens=pace.max_tokens, stop=pace.stop)
         made = [Rollout(problem, (text.wrote(x),), world.text.decode(x.tokens.tolist()), x.stop, seed)
                 for seed, x in zip(seeds, said, strict=True)]
-    marks = [None if s is None else s.value for s in await world.grade(made)]
+    scores = await world.grade(made)
+    marks = [None if s is None else s.value for s in scores]
     chosen = extremes(marks, len(attempts))
-    exact = ([made[i] for i in chosen] if cheap is None else
+    exact = ([made[i].marked(scores[i]) for i in chosen] if cheap is None else
              await sample(problem, [seeds[i] for i in chosen], world, pace, place))
     told = [marks[i] for i in chosen]
     return [r if m is None else r.but(notes={**r.notes, "proxy": m}) for r, m in zip(exact, told, strict=True)]

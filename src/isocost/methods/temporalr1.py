@@ -29,7 +29,7 @@ CARD = Card("Temporal-R1", "2506.01908", 2025, "grpo", "Graded overlap teaches i
 async def reward(group: Group, world: World, *, right: float = 0.5, form: float = 0.5) -> Group:
     """Weighted: the overlap of the interval that is answered, and 1 for an attempt in the required form.
 
-    The interval is the first word of what the verifier reads, the event `meta["event"]`. A problem without one, or
+    The interval is what the verifier reads, or its first word, the event `meta["event"]`. A problem without one, or
     whose answer is no interval, has the verifier's score in place of the overlap. The form: the attempt ended by
     itself and no turn was malformed (Temporal-R1, arXiv:2506.01908). Parts: `right`, the verifier's, `overlap`, `form`.
     """
@@ -44,7 +44,7 @@ def _summed(rollout: Rollout, event: intervals.Interval | None, right: float, fo
         return rollout
     both = score.value
     if event is not None:
-        said = intervals.parsed(rollout.final.split(" ")[0])
+        said = intervals.parsed(rollout.final) or intervals.parsed(rollout.final.split(" ")[0])
         both = 0.0 if said is None else intervals.overlap(said, event)
     well = float(rollout.stop is Stop.DONE and not malformed(rollout))
     parts = {"right": score.value, "overlap": both, "form": well}

@@ -51,7 +51,7 @@ async def reward(
     The form is 0 where a turn was malformed, or the dialogue ended without an answer. A point is what the groups of
     the regular expression `point` match in a turn before the last, as numbers; it is distinct if it is at least `apart`
     from all distinct ones before it (ViGoRL, arXiv:2505.23678). Parts: `right`, `form`, `points`. Raises UserError for
-    a `point` that is no regular expression with a group.
+    a `point` that is no regular expression with a group, or whose groups are no numbers.
     """
     try:
         pattern = re.compile(point)
@@ -80,7 +80,11 @@ def named(rollout: Rollout, pattern: re.Pattern[str], world: World) -> list[tupl
         for turn in range(len(rollout.turns) - 1):
             said = world.text.decode(text.tokens[text.own & (text.turn == turn)].tolist())
             if match := pattern.search(said):
-                found.append(tuple(map(float, match.groups())))
+                try:
+                    found.append(tuple(map(float, match.groups())))
+                except (TypeError, ValueError):
+                    raise UserError(f"reward.point is {pattern.pattern!r}, and its groups match {match.groups()} in "
+                                    f"{said!r}: put numbers alone in parentheses, as in {POINT}") from None
     return found
 
 

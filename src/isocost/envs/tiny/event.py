@@ -141,7 +141,8 @@ class Watching(BaseEpisode):
 
 
 def open_set(spec: str) -> EnvironmentSet:
-    return EnvironmentSet(spec, Watching, partial(problems, Event.of(spec)), max_turns=3, max_tokens=6,
+    which = Event.of(spec)
+    return EnvironmentSet(spec, Watching, partial(problems, which), max_turns=3, max_tokens=max(which.frames + 2, 6),
                           model="tiny-tools")
 
 
