@@ -273,8 +273,8 @@ def reaches(rng: Generator, lessons: Lessons, step: int) -> Iterator[Row]:
     errs = of["errs"] if step >= of["sound"] * lessons.steps else 0.0
     for _ in range(lessons.rows):
         places, noise = 1 + int(rng.integers(3)), float(rng.choice([0.0, 0.2]))
-        which = reach.Reach(places=places, noise=noise, seed=_seed(rng), count=1)
-        yield _row(_episode(rng, of["turns"], reach.Point(_first(rng, which)), partial(_mover, errs=errs)))
+        which = reach.Routes(places=places, noise=noise, seed=_seed(rng), count=1)
+        yield _row(_episode(rng, of["turns"], reach.Mover(_first(rng, which)), partial(_mover, errs=errs)))
 
 
 def _seed(rng: Generator) -> int:
@@ -292,7 +292,7 @@ def _pages(rng: Generator, of: Mapping[str, Any]) -> pages.Pages:
 
 MAKERS: dict[type, Callable[[Any], Any]] = {
     pages.Pages: pages.problems, desk.Desk: desk.problems, boxes.Boxes: boxes.problems, needle.Needle: needle.problems,
-    event.Event: event.problems, reach.Reach: reach.problems,
+    event.Event: event.problems, reach.Routes: reach.problems,
 }
 
 
@@ -411,7 +411,7 @@ def _watcher(rng: Generator, env: event.Watching, aims: float, right: float) -> 
     return f"{event.WHAT}{rooms.NAMES[first]}{rooms.NAMES[last]}"
 
 
-def _mover(rng: Generator, env: reach.Point, errs: float) -> str:
+def _mover(rng: Generator, env: reach.Mover, errs: float) -> str:
     """The expert's move, or with chance `errs` one that is up to two bins off along each axis."""
     said = env.expert()
     if rng.random() >= errs:

@@ -150,8 +150,8 @@ def moved(spec, said, number=0):
 
 
 def test_a_route_by_hand():
-    meta = {"route": ((3, 7), (6, 2), (1, 5)), "reach": reach.Reach()}
-    env = reach.Point(Problem("by hand", (), "15", meta=meta))
+    meta = {"route": ((3, 7), (6, 2), (1, 5)), "reach": reach.Routes()}
+    env = reach.Mover(Problem("by hand", (), "15", meta=meta))
     turns = ["HA", "ED", "EE?", "AH", "DE"]       # to 63, to 62, no move, to 25, to 15
 
     async def go():
@@ -176,8 +176,8 @@ def test_experts_take_the_least_moves_and_the_border_stops_a_move():
 
 def test_noise_is_one_cell_along_an_axis():
     rng, steps = np.random.default_rng(0), []
-    for p in reach.problems(reach.Reach(size=10, noise=0.4, count=300)):
-        env = reach.Point(p)
+    for p in reach.problems(reach.Routes(size=10, noise=0.4, count=300)):
+        env = reach.Mover(p)
         start = env.at
         asyncio.run(env.step("EE", lambda: rng))
         steps += [b - a for a, b in zip(start, env.at, strict=True) if 0 < a < 9]      # no border near

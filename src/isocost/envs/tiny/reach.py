@@ -32,7 +32,7 @@ Cell = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Reach(NamedOptions):
+class Routes(NamedOptions):
     """How large the plane is, how many places are to be reached, and how exact moves are."""
 
     size: int = 10        # columns and rows
@@ -50,7 +50,7 @@ class Reach(NamedOptions):
         )
 
 
-def problems(which: Reach) -> Iterator[Problem]:
+def problems(which: Routes) -> Iterator[Problem]:
     """`count` starts with places to reach, each of which is another cell than the one before."""
     for i in range(which.count):
         rng = chance.generator(which.seed, chance.Purpose.CHOOSE, which.size, which.places, i)
@@ -81,11 +81,11 @@ def _moves(at: Cell, to: Cell) -> list[str]:
     return said
 
 
-class Point(BaseEpisode):
+class Mover(BaseEpisode):
     """One route: an `isocost.world.Environment`."""
 
     def __init__(self, problem: Problem):
-        self.which: Reach = problem.meta["reach"]
+        self.which: Routes = problem.meta["reach"]
         self.asked = tuple(problem.prompt)
         self.at, *self.left = problem.meta["route"]
 
@@ -120,8 +120,8 @@ class Point(BaseEpisode):
 
 
 def open_set(spec: str) -> EnvironmentSet:
-    return EnvironmentSet(spec, Point, partial(problems, Reach.of(spec)), max_turns=8, max_tokens=3,
+    return EnvironmentSet(spec, Mover, partial(problems, Routes.of(spec)), max_turns=8, max_tokens=3,
                           model="tiny-tools")
 
 
-ENVIRONMENT = EnvironmentKind("a point that goes to places in a plane by moves of two tokens", vars(Reach()), open_set)
+ENVIRONMENT = EnvironmentKind("a point that goes to places in a plane by moves of two tokens", vars(Routes()), open_set)
