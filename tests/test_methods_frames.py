@@ -82,7 +82,7 @@ def test_temporalr1_is_half_overlap_and_half_form():
                                           said("8", final="8 ", problem=problem))]
         assert each == [1, 0.5]
     timed = Problem("timed", (), "3 to 7", meta={"event": (3, 7)})      # of a data set: numbers, and nothing after them
-    some = (said("", final=x, problem=timed) for x in ("3 to 5", "3-5", "3 5", "5, 9", "none"))
+    some = (said("x", final=x, problem=timed) for x in ("3 to 5", "3-5", "3 5", "5, 9", "none"))
     assert [s.value for s in rewarded(reward, *some)] == pytest.approx([0.75, 0.75, 0.75, 0.5 + 1 / 6, 0.5])
     bad = said("?", "DE", final="DE ", faults=[BAD, None])
     (alone,) = rewarded(partial(temporalr1.reward, right=1.0, form=0.0), bad)
