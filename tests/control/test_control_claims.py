@@ -38,6 +38,14 @@ def test_claims_that_share_runs_share_task_and_settings():
                 assert all(of.arms[k] == other.arms[k] for k in set(of.arms) & set(other.arms)), of.claim.name
 
 
+def test_every_arm_has_a_task_and_a_method_that_there_are():
+    """Else a pilot would end with an error after the arms before it were trained."""
+    for of in claims.rows().values():
+        for own in of.arms.values():
+            assert open_task(own.get("task", of.task)).space.observation > 0
+            assert claims.methods.agent(own["method"]).name
+
+
 def test_each_seed_has_a_set_of_its_own_that_is_made_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = claims.rows()
