@@ -155,7 +155,7 @@ def test_on_one_question_and_one_answer_tspo_averages_as_grpo_does():
 @pytest.mark.parametrize(("points", "count"), [
     ([], 0), ([(0, 0)], 1), ([(0, 0), (9, 0)], 1), ([(0, 0), (11, 0)], 2), ([(0, 0), (10, 0)], 2),
     ([(0, 0), (6, 8)], 2), ([(0, 0), (6, 7)], 1), ([(0, 0), (9, 0), (18, 0)], 2), ([(0, 0), (9, 0), (9, 0)], 1),
-    ([(0, 0), (20, 0), (40, 0)], 3),
+    ([(0, 0), (20, 0), (40, 0)], 3), ([(0, 0), (20, 0), (0, 0)], 2),
 ])
 def test_a_point_counts_if_it_is_ten_pixels_from_those_that_count(points, count):
     assert vigorl.distinct(points, 10) == count
@@ -218,6 +218,19 @@ def test_an_event_shows_its_digit_and_pays_for_enough_overlap():
     wide = chr(65 + begin) + chr(65 + begin + math.ceil((end - begin + 1) * 1.5))
     assert watched("event", ["*" + wide])[1][-1].reward == 0.0
     assert watched("event:enough=0.5", ["*" + wide])[1][-1].reward == float(end - begin + 1 >= 3)
+
+
+def test_an_overlap_of_just_enough_is_paid_and_levels_say_how_far_likely_frames_go():
+    p, *_ = watched("event:least=4,most=4,enough=0.5", ["*"])
+    first = p.answer[0]
+    half = f"*{first}{chr(ord(first) + 1)}"     # two of four frames
+    assert watched("event:least=4,most=4,enough=0.5", [half])[1][-1].reward == 1
+    for p in event.problems(event.Event(count=100)):
+        likely, (begin, end) = [ord(x) - 65 for x in p.meta["likely"]], p.meta["event"]
+        hull = (likely[0], likely[-1] + 1) if likely else (0, 0)
+        both = max(min(end, hull[1]) - max(begin, hull[0]), 0)
+        near = both / (max(end, hull[1]) - min(begin, hull[0])) >= 0.7
+        assert p.meta["level"] == (1 if likely == [*range(begin, end)] else 2 if near else 3)
 
 
 @pytest.mark.parametrize("turn", ["CDF", "CDFF", "CDFKL", "CDFZ", "cdfk", "", "?"])
