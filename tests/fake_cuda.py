@@ -50,6 +50,8 @@ def pretend(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *a: (1 << 30, 1 << 30))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *a: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *a: "a pretended GPU")
+    # A build of torch for GPUs asks the driver whether a graph is captured, at every step of Adam.
+    monkeypatch.setattr(torch.optim.Optimizer, "_accelerator_graph_capture_health_check", lambda _: None, raising=False)
 
 
 class FakeCuda(TorchFunctionMode):

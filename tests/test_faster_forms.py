@@ -167,7 +167,7 @@ def test_groups_are_a_whole_wave_only_all_together_and_in_order():
         assert whole(some) is None
 
 
-@pytest.mark.parametrize("settings", [{}, {"low": 0.0, "high": 0.0}, {"dual": 3.0}])
+@pytest.mark.parametrize("settings", [{}, {"low": 0.1, "high": 0.3}, {"dual": 3.0}])
 def test_the_slope_of_the_clipped_loss_is_what_autograd_finds(settings):
     made = packed()
     made = made.but(advantage=torch.linspace(-2, 2, made.tokens.numel()).view(made.tokens.shape))
@@ -212,6 +212,7 @@ def test_autograd_is_left_what_the_slope_does_not_know():
     made = made.but(advantage=torch.ones(made.tokens.shape))
     out = Forward(*torch.zeros(2, *made.tokens.shape))
     assert sloped(partial(loss.clipped, dual=1.0))(out, made) is None
+    assert sloped(partial(loss.clipped, low=0.0))(out, made) is None
     assert sloped(loss.clipped)(out, made.but(old=out.logp)) is None
     assert sloped(loss.reweighed) is None
 

@@ -25,7 +25,8 @@ def _clipped(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0
 ) -> tuple[Tensor, dict[str, Tensor | float], Tensor] | None:
     """At ratios of exactly 1, where neither clip is active: a loss of -A, whose slope is -A."""
-    if batch.old is not None or dual == 1.0:      # at a dual of 1, autograd halves the slope of a tie
+    # At a dual of 1 autograd halves the slope of a tie, and so it does at a bound of 1 in some versions of torch.
+    if batch.old is not None or dual == 1.0 or 0.0 in (low, high):
         return None
     slope = -credit(batch)
     return slope, {"clip_ratio/low_mean": 0.0, "clip_ratio/high_mean": 0.0, "clip_ratio/region_mean": 0.0}, slope

@@ -18,7 +18,7 @@ def sigmoid(x: Tensor) -> Tensor:
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)), in any shape."""
-    return x.clamp(min=0) + _below(x).exp().log1p()
+    return torch.where(x >= 0, x, 0.0) + _below(x).exp().log1p()
 
 
 def atanh(x: Tensor) -> Tensor:
