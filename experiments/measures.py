@@ -24,14 +24,13 @@ from isocost.methods import guirc, tspo
 from isocost.methods.int_ import REPAIRED
 from isocost.methods.mirothinker import malformed
 from isocost.pack import pack
-from isocost.parts import boxes
+from isocost.parts import boxes, intervals
 from isocost.parts.play import opening, sample
 from isocost.runs.evaluate import Evaluation, evaluate
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.job import Job, recipe_of
 from isocost.seams import Pace, Play
 from isocost.stats.forms import SIGMOID, fit_form
-from isocost.tasks import intervals
 from isocost.tasks.builtin import puzzles, sums
 from isocost.types import Group, Place, Problem, Role, Rollout, Said, Segment, Stop
 from isocost.world import World

@@ -18,10 +18,9 @@ from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.methods import temporalr1, tspo, vigorl
 from isocost.pack import pack
-from isocost.parts import weight
+from isocost.parts import intervals, weight
 from isocost.seams import Pace
 from isocost.steps.settings import setting_with
-from isocost.tasks import intervals
 from isocost.types import Fault, Group, Place, Problem, Role, Rollout, Said, Score, Segment, Stop, Turn
 from isocost.worlds.setting import open_setting
 

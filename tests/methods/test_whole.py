@@ -11,8 +11,9 @@ from isocost.seams import SEAMS
 METHODS, PARTS = (Path(package.__path__[0]) for package in (isocost.methods, isocost.parts))
 ROOT = "reinforce"      # its recipe holds the default of every seam
 LONGEST = 400           # lines of a method's file
-# What plays of dialogues hold: an episode, its views, an expert's turns, boxes on a screen, functions of turns.
-HELD_BY_PLAY = ("boxes", "episode", "experts", "play", "view")
+# What plays of dialogues hold: an episode, its views, an expert's turns, boxes on a screen and intervals of time, which
+# environments mark too, functions of turns.
+HELD_BY_PLAY = ("boxes", "episode", "experts", "intervals", "play", "view")
 HELD_BY_REWARD = ("prefer",)        # who wins among the attempts of a group
 
 

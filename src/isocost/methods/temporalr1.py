@@ -14,9 +14,9 @@ from typing import Any
 
 from isocost.methods import FAILS, HOLDS, Card, grpo
 from isocost.methods.mirothinker import malformed
+from isocost.parts import intervals
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
-from isocost.tasks import intervals
 from isocost.traits import bounds, trait
 from isocost.types import Group, Rollout, Stop
 from isocost.world import World

@@ -20,10 +20,10 @@ from isocost.batch import Batch
 from isocost.methods import FAILS, HOLDS, Card, gigpo, grpo, reinforce
 from isocost.ops import lengths, spread
 from isocost.parts import pace
+from isocost.parts.intervals import Interval, numbered
 from isocost.parts.reward import verified
 from isocost.parts.weight import count
 from isocost.seams import Recipe
-from isocost.tasks.intervals import Interval, numbered
 from isocost.traits import bounds, trait
 from isocost.types import Group, Rollout
 from isocost.world import World

@@ -23,7 +23,7 @@ from isocost import chance
 from isocost.envs.environment_set import EnvironmentKind, EnvironmentSet
 from isocost.envs.tiny.rooms import NAMES
 from isocost.options import NamedOptions
-from isocost.tasks import intervals
+from isocost.parts import intervals
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import BaseEpisode, Luck
 
